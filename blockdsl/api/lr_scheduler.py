@@ -1,0 +1,58 @@
+"""Learning rates that follow the optimizer's step count."""
+
+from __future__ import annotations
+
+from blockdsl.api.optimizer import Optimizer
+from blockdsl.errors import StateError
+
+
+class LinearLRScheduler:
+    """A learning rate that rises linearly from 0, then falls linearly to 0.
+
+    With t the optimizer's step count:
+
+        t < warmup_step_count      initial_lr * t / warmup_step_count
+        afterwards                 initial_lr * (total - t) / (total - warmup), at least 0
+
+    The rate depends on the optimizer's step count and on nothing else. A checkpoint that includes
+    the optimizer state holds that count, so a scheduler made with the same arguments after a resume
+    goes on where it was, and has no state of its own to save.
+
+    Note:
+        onnxruntime-training 1.19.2 documents these arguments but swaps the two counts.
+
+    Args:
+        optimizer: The optimizer whose learning rate is set, now and by every `step`.
+        warmup_step_count: The steps over which the rate rises; 0 begins at `initial_lr`.
+        total_step_count: The step, counted with those of the warmup, at which the rate is 0 again.
+        initial_lr: The highest rate.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        warmup_step_count: int,
+        total_step_count: int,
+        initial_lr: float,
+    ) -> None:
+        if warmup_step_count < 0 or total_step_count < 0:
+            raise StateError(
+                "The step counts of a scheduler are not negative: warmup_step_count is "
+                f"{warmup_step_count}, total_step_count is {total_step_count}."
+            )
+        self._optimizer = optimizer
+        self._warmup = warmup_step_count
+        self._total = total_step_count
+        self._initial_lr = float(initial_lr)
+        self.step()
+
+    def step(self) -> None:
+        """Sets the learning rate of the next optimizer step; call it after `Optimizer.step`."""
+        self._optimizer.set_learning_rate(self.learning_rate(self._optimizer.step_count))
+
+    def learning_rate(self, step: int) -> float:
+        """The learning rate after so many optimizer steps."""
+        if step < self._warmup:
+            return self._initial_lr * step / self._warmup
+        left = self._total - step
+        return self._initial_lr * max(0.0, left / max(1, self._total - self._warmup))

@@ -1,0 +1,65 @@
+"""The optimizer of a module."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING
+
+from blockdsl.backend.engines import open_optimizer
+from blockdsl.errors import StateError
+
+if TYPE_CHECKING:
+    from blockdsl.api.module import Module
+
+
+class Optimizer:
+    """Changes the parameters of a module by its accumulated gradients.
+
+    Args:
+        optimizer_uri: The optimizer model, which `generate_artifacts` writes.
+        module: The module to train.
+    """
+
+    def __init__(self, optimizer_uri: str | os.PathLike[str], module: Module) -> None:
+        self._state = module._state._state
+        self._optimizer = open_optimizer(module._model, os.fspath(optimizer_uri))
+
+    def step(self) -> None:
+        """Takes one step along the gradients. They stay: `Module.lazy_reset_grad` forgets them."""
+        self._check("take a step")
+        self._optimizer.step()
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Sets the learning rate of the steps to come; a checkpoint keeps it.
+
+        Args:
+            learning_rate: The learning rate; runtimes hold it as a 32-bit float.
+        """
+        self._check("set the learning rate")
+        try:
+            rate = float(learning_rate)
+        except (TypeError, ValueError) as error:
+            raise StateError(f"A learning rate is a number, not {learning_rate!r}.") from error
+        if not math.isfinite(rate):
+            raise StateError(f"A learning rate is a finite number, not {rate}.")
+        self._optimizer.learning_rate = rate
+
+    def get_learning_rate(self) -> float:
+        """The learning rate of the next step."""
+        self._check("get the learning rate")
+        return self._optimizer.learning_rate
+
+    @property
+    def step_count(self) -> int:
+        """The steps taken so far, those before the checkpoint that was resumed included."""
+        self._check("count the steps")
+        return self._optimizer.step_count
+
+    def _check(self, what: str) -> None:
+        if self._state.nominal:
+            raise StateError(
+                f"The optimizer cannot {what}: its state comes from a nominal checkpoint and has "
+                "no values. Please load the model parameters first: "
+                "`Module.copy_buffer_to_parameters(buffer, trainable_only=False)`."
+            )

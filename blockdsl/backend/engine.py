@@ -1,0 +1,98 @@
+"""What an engine is: the three things that `blockdsl.api` needs of a runtime.
+
+Two engines implement it: `session` (any stock ONNX Runtime) and `training` (the C classes of
+onnxruntime-training). Both read the same artifacts and pass the same tests.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Property = int | float | str
+
+
+class ParameterHandle(Protocol):
+    """One parameter of a training state; its arrays are views of the training memory on a CPU."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def requires_grad(self) -> bool: ...
+
+    @property
+    def data(self) -> Array: ...
+
+    @data.setter
+    def data(self, value: Array) -> None: ...
+
+    @property
+    def grad(self) -> Array | None: ...
+
+
+class State(Protocol):
+    """Parameters, gradients, optimizer slots and properties: what a checkpoint holds."""
+
+    engine: str
+    nominal: bool
+
+    @property
+    def properties(self) -> MutableMapping[str, Property]: ...
+
+    def parameter_names(self) -> list[str]: ...
+
+    def parameter(self, name: str) -> ParameterHandle: ...
+
+    def save(self, path: str | os.PathLike[str], include_optimizer_state: bool) -> None: ...
+
+
+class Trainable(Protocol):
+    """A training model and its evaluation model over one state."""
+
+    state: State
+
+    def train_step(self, inputs: Sequence[Any]) -> list[Any]:
+        """Runs forward and backward; takes arrays or OrtValues, gives one OrtValue per output."""
+
+    def eval_step(self, inputs: Sequence[Any]) -> list[Any]:
+        """Runs the evaluation model; takes and gives what `train_step` does."""
+
+    def lazy_reset_grad(self) -> None: ...
+
+    def input_names(self, training: bool) -> list[str]: ...
+
+    def output_names(self, training: bool) -> list[str]: ...
+
+    def parameters(self, trainable_only: bool) -> Iterator[ParameterHandle]:
+        """The parameters in the order of the training model's inputs."""
+
+    def parameters_size(self, trainable_only: bool) -> int:
+        """The number of elements of all parameters; known of a nominal state too."""
+
+    def read_parameters(self, trainable_only: bool) -> Array:
+        """A flat float32 copy of the parameters, in the order of the model's inputs."""
+
+    def write_parameters(self, flat: Array, trainable_only: bool) -> None:
+        """Sets the parameters from what `read_parameters` gives; completes a nominal state."""
+
+    def export_model_for_inferencing(
+        self, path: str | os.PathLike[str], output_names: Sequence[str]
+    ) -> None: ...
+
+
+class Stepper(Protocol):
+    """An optimizer model over one state."""
+
+    learning_rate: float
+
+    @property
+    def step_count(self) -> int:
+        """The steps taken so far, those before a resume included; learning rates follow it."""
+
+    def step(self) -> None: ...

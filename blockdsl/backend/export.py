@@ -1,0 +1,183 @@
+"""The inference model: what the wanted outputs need of an eval model, with the trained weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+import onnx
+from onnx import helper, numpy_helper
+
+from blockdsl.backend.engine import Array
+from blockdsl.backend.files import StrPath, read_model, replacing
+from blockdsl.backend.walk import all_nodes, called_functions, reads
+from blockdsl.errors import EngineError, StateError, UnknownNameError, near
+
+# A protobuf file ends at 2 GiB; weights beyond this many bytes go to a file of their own.
+_INLINE_LIMIT = 2**31 - 2**24
+_ALIGNMENT = 4096  # of weights in a file of their own, so that they can be mapped into memory
+_SMALL = 4096  # bytes: tensors below this may be shapes, which type inference looks into
+
+
+def export_for_inference(
+    eval_model: StrPath,
+    path: StrPath,
+    output_names: Sequence[str],
+    parameter_names: Collection[str],
+    value_of: Callable[[str], Array],
+) -> None:
+    """Writes the inference model of an eval model.
+
+    Args:
+        eval_model: The eval model's file.
+        path: The file to write; an old one is replaced when the new one is complete.
+        output_names: What the inference model returns: any tensors of the eval model, in order.
+        parameter_names: The inputs of the eval model that are parameters.
+        value_of: Gives the current value of a parameter.
+    """
+    model = read_model(eval_model, "eval model")
+    write_model(inference_model(model, output_names, parameter_names, value_of), path)
+
+
+def inference_model(
+    model: onnx.ModelProto,
+    output_names: Sequence[str],
+    parameter_names: Collection[str],
+    value_of: Callable[[str], Array],
+) -> onnx.ModelProto:
+    """The part of a model that the named tensors need, its parameters turned into initializers.
+
+    Raises:
+        StateError: `output_names` is a string instead of a list of strings.
+        EngineError: `output_names` is empty.
+        UnknownNameError: The model has no such tensor.
+    """
+    _check_names(model.graph, output_names)
+    nodes = _needed(model.graph, output_names)
+    used = {name for node in nodes for name in reads(node)} | set(output_names)
+
+    result = onnx.ModelProto()
+    result.ir_version = max(model.ir_version, 4)  # since 4, initializers need not be inputs
+    result.producer_name = "blockdsl"
+    result.model_version = model.model_version
+    result.metadata_props.extend(model.metadata_props)
+    result.functions.extend(called_functions(model, nodes))
+    domains = {node.domain for node in all_nodes(nodes)} | {"", "ai.onnx"}
+    for function in result.functions:
+        domains |= {node.domain for node in all_nodes(function.node)}
+    result.opset_import.extend(o for o in model.opset_import if o.domain in domains)
+
+    graph = result.graph
+    graph.name = model.graph.name
+    graph.node.extend(nodes)
+    graph.input.extend(
+        i for i in model.graph.input if i.name in used and i.name not in parameter_names
+    )
+    graph.initializer.extend(i for i in model.graph.initializer if i.name in used)
+    graph.sparse_initializer.extend(
+        i for i in model.graph.sparse_initializer if i.values.name in used
+    )
+    graph.initializer.extend(
+        numpy_helper.from_array(value_of(i.name), i.name)
+        for i in model.graph.input
+        if i.name in used and i.name in parameter_names
+    )
+    made = {name for node in nodes for name in node.output}
+    graph.value_info.extend(
+        v for v in model.graph.value_info if v.name in made and v.name not in output_names
+    )
+    types = _types(model, output_names)
+    graph.output.extend(types[name] for name in output_names)
+    return result
+
+
+def write_model(model: onnx.ModelProto, path: StrPath) -> None:
+    """Writes a model, atomically; weights too large for one protobuf go to `<path>.data`."""
+    try:
+        if sum(len(t.raw_data) for t in model.graph.initializer) > _INLINE_LIMIT:
+            with replacing(f"{path}.data") as data:
+                _move_weights(model, data, f"{Path(path).name}.data")
+        with replacing(path) as fresh:
+            fresh.write_bytes(model.SerializeToString())
+    except OSError as error:
+        raise EngineError(f"The model '{path}' cannot be written: {error}") from error
+
+
+def _check_names(graph: onnx.GraphProto, output_names: Sequence[str]) -> None:
+    if isinstance(output_names, str):
+        raise StateError(
+            f"The output names are a list of strings, not a string: write ['{output_names}']."
+        )
+    if not output_names:
+        raise EngineError(
+            "Expected a non empty vector of output names: name at least one tensor that the "
+            f"inference model shall return. {near('', [o.name for o in graph.output])}"
+        )
+    # Nearest to what is meant come the declared outputs, then the tensors from the last to the
+    # first: this is the order in which an error message lists them.
+    known = [o.name for o in graph.output]
+    known += [name for node in reversed(graph.node) for name in node.output if name]
+    known += [value.name for value in [*graph.input, *graph.initializer]]
+    every = set(known)
+    for name in output_names:
+        if name not in every:
+            raise UnknownNameError(
+                f"Expected graph output for inference graph {name} could not be found in the eval "
+                f"model. {near(str(name), list(dict.fromkeys(known)))} Please regenerate the eval "
+                "graph if it should be there."
+            )
+
+
+def _needed(graph: onnx.GraphProto, output_names: Sequence[str]) -> list[onnx.NodeProto]:
+    """The nodes that some tensors depend on, in the order of the graph."""
+    wanted = set(output_names)
+    kept = []
+    for node in reversed(graph.node):
+        if not wanted.isdisjoint(name for name in node.output if name):
+            kept.append(node)
+            wanted.update(reads(node))
+    return kept[::-1]
+
+
+def _types(model: onnx.ModelProto, output_names: Sequence[str]) -> dict[str, onnx.ValueInfoProto]:
+    """The types of some tensors, inferred where the model does not say them."""
+    known = _declared(model.graph)
+    if not known.keys() >= set(output_names):
+        # Only types are wanted. Large weights stay behind as inputs: the whole model could be more
+        # than inference, which goes through one protobuf, can take.
+        bare = onnx.ModelProto(ir_version=model.ir_version)
+        bare.opset_import.extend(model.opset_import)
+        bare.functions.extend(model.functions)
+        bare.graph.name = model.graph.name
+        bare.graph.node.extend(model.graph.node)
+        small = [t for t in model.graph.initializer if t.ByteSize() < _SMALL]
+        bare.graph.initializer.extend(small)
+        bare.graph.input.extend(known[v.name] for v in model.graph.input)
+        named = {v.name for v in [*model.graph.input, *small]}
+        bare.graph.input.extend(
+            known[t.name] for t in model.graph.initializer if t.name not in named
+        )
+        known = _declared(onnx.shape_inference.infer_shapes(bare).graph) | known
+    return {n: known.get(n, onnx.ValueInfoProto(name=n)) for n in output_names}
+
+
+def _declared(graph: onnx.GraphProto) -> dict[str, onnx.ValueInfoProto]:
+    weights = [
+        helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in graph.initializer
+    ]
+    return {v.name: v for v in [*weights, *graph.value_info, *graph.output, *graph.input]}
+
+
+def _move_weights(model: onnx.ModelProto, data: Path, location: str) -> None:
+    """Writes the weights to a file of their own and makes the model refer to it."""
+    with data.open("wb") as file:
+        for tensor in model.graph.initializer:
+            if len(tensor.raw_data) < _ALIGNMENT:
+                continue
+            file.write(b"\0" * (-file.tell() % _ALIGNMENT))
+            entries = {"location": location, "offset": file.tell(), "length": len(tensor.raw_data)}
+            file.write(tensor.raw_data)
+            tensor.ClearField("raw_data")
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            for key, value in entries.items():
+                tensor.external_data.add(key=key, value=str(value))

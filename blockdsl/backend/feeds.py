@@ -1,0 +1,172 @@
+"""What a model is fed: checked against its declared inputs before the runtime sees it.
+
+Both engines check here, so that a wrong array is named with the model's own words instead of the
+runtime's, and never reaches a kernel that would read past its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from blockdsl.backend.engine import Array
+from blockdsl.backend.values import as_ort_value, is_ort_value
+from blockdsl.errors import FeedError
+from blockdsl.graph.tensor import TensorType
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """A declared input: its name and its type."""
+
+    name: str
+    type: TensorType
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type}"
+
+
+def input_specs(model: onnx.ModelProto, names: Iterable[str] | None = None) -> list[InputSpec]:
+    """The tensor inputs of a model, in the order of `names`, or all in the graph's order.
+
+    An input that is no tensor (a sequence, an optional) is left out: there is nothing to check.
+    """
+    specs = {}
+    for value in model.graph.input:
+        tensor = TensorType.of(value.type)
+        if tensor is not None:
+            specs[value.name] = InputSpec(value.name, tensor)
+    return list(specs.values()) if names is None else [specs[n] for n in names if n in specs]
+
+
+def check_feeds(
+    specs: Sequence[InputSpec], values: Sequence[Any], model: str = "model"
+) -> list[Any]:
+    """The values as contiguous arrays or OrtValues, after a check against the declared inputs.
+
+    Args:
+        specs: The declared inputs.
+        values: One value per input: an array, an OrtValue, a (nested) list of numbers, or whatever
+            turns into an array by `__array__` or `__dlpack__` (a torch tensor on the CPU).
+        model: What to call the model in an error message.
+
+    Raises:
+        FeedError: The number of values, an element type, a rank or a dimension does not fit.
+
+    Example:
+        >>> spec = InputSpec("x", TensorType(onnx.TensorProto.FLOAT, ("batch", 2)))
+        >>> check_feeds([spec], [[[1.0, 2.0]]])
+        [array([[1., 2.]], dtype=float32)]
+        >>> check_feeds([spec], [np.zeros(2, np.float32)], "training model")
+        Traceback (most recent call last):
+        blockdsl.errors.FeedError: Input 'x' of the training model is declared as float32[batch, 2]\
+ but was given float32[2], of rank 1 instead of 2.
+    """
+    if len(values) != len(specs):
+        declared = ", ".join(map(str, specs)) or "no inputs"
+        raise FeedError(
+            f"The {model} takes {len(specs)} input{'s' * (len(specs) != 1)} ({declared}) but was "
+            f"given {len(values)}."
+        )
+    feeds = [_as_tensor(spec, value, model) for spec, value in zip(specs, values, strict=True)]
+    sizes: dict[str, tuple[int, str]] = {}
+    for spec, feed in zip(specs, feeds, strict=True):
+        _check_type(spec, feed, model)
+        _check_shape(spec, feed, model, sizes)
+    return feeds
+
+
+def _as_tensor(spec: InputSpec, value: Any, model: str) -> Any:
+    if is_ort_value(value):
+        value = as_ort_value(value)
+        if not (value.has_value() and value.is_tensor()):
+            raise FeedError(f"Input '{spec.name}' of the {model} was given an OrtValue that holds "
+                            "no tensor.")  # fmt: skip
+        return value
+    try:
+        array = _as_array(spec, value)
+    except FeedError:
+        raise
+    except Exception as error:
+        raise FeedError(
+            f"Input '{spec.name}' of the {model} was given a {type(value).__name__} that does not "
+            f"turn into an array: {error}"
+        ) from error
+    return array if array.flags.c_contiguous else array.copy(order="C")
+
+
+def _as_array(spec: InputSpec, value: Any) -> Array:
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__array__"):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    if isinstance(value, list | tuple | bool | int | float | str):
+        # Python's numbers have no element type of their own: they take the declared one, unless
+        # that would change their kind (a float given for an int64 label).
+        array = np.asarray(value)
+        wanted = spec.type.dtype
+        return array.astype(wanted) if np.can_cast(array.dtype, wanted, "same_kind") else array
+    raise FeedError(
+        f"Input '{spec.name}' is {spec.type} but was given a {type(value).__name__}. Give a NumPy "
+        "array or an OrtValue."
+    )
+
+
+def _given(feed: Any) -> TensorType:
+    if not isinstance(feed, np.ndarray):
+        return TensorType(int(feed._ortvalue.element_type()), tuple(feed.shape()))
+    if feed.dtype.kind in "OUS":
+        return TensorType(onnx.TensorProto.STRING, feed.shape)
+    try:
+        elem_type = onnx.helper.np_dtype_to_tensor_dtype(feed.dtype)
+    except ValueError:
+        elem_type = onnx.TensorProto.UNDEFINED
+    return TensorType(int(elem_type), feed.shape)
+
+
+def _check_type(spec: InputSpec, feed: Any, model: str) -> None:
+    given = _given(feed)
+    if given.elem_type == spec.type.elem_type:
+        return
+    if given.elem_type == onnx.TensorProto.UNDEFINED:
+        raise FeedError(f"Input '{spec.name}' of the {model} is declared as {spec.type} but was "
+                        f"given an array of {feed.dtype}.")  # fmt: skip
+    raise FeedError(
+        f"Input '{spec.name}' of the {model} is declared as {spec.type} but was given {given}. "
+        f"Convert it: `.astype(np.{spec.type.dtype.name})`."
+    )
+
+
+def _check_shape(spec: InputSpec, feed: Any, model: str, sizes: dict[str, tuple[int, str]]) -> None:
+    if spec.type.shape is None:
+        return
+    given = _given(feed)
+    assert given.shape is not None
+
+    def what() -> str:
+        return (
+            f"Input '{spec.name}' of the {model} is declared as {spec.type} but was given {given}"
+        )
+
+    if len(given.shape) != len(spec.type.shape):
+        raise FeedError(f"{what()}, of rank {len(given.shape)} instead of {len(spec.type.shape)}.")
+    for axis, (wanted, size) in enumerate(zip(spec.type.shape, given.shape, strict=True)):
+        assert isinstance(size, int)
+        if isinstance(wanted, int) and wanted != size:
+            raise FeedError(
+                f"{what()}: axis {axis} must be {wanted}, not {size}. To feed any size (a last, "
+                "smaller batch), give that axis a name in the forward model and generate the "
+                f"artifacts again: `input.type.tensor_type.shape.dim[{axis}].dim_param = 'batch'`."
+            )
+        if isinstance(wanted, str):
+            known, owner = sizes.setdefault(wanted, (size, spec.name))
+            if known != size:
+                raise FeedError(
+                    f"{what()}: axis {axis} is '{wanted}', which is {known} in input '{owner}'."
+                )

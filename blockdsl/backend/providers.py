@@ -1,0 +1,227 @@
+"""The installed ONNX Runtime: which wheel it is, where it can run and which models it can load.
+
+onnxruntime is imported here and in the engines only, and only when something is to be run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import re
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import onnx
+from onnx import TensorProto, helper
+
+from blockdsl.errors import EngineError
+
+# Every one of these wheels installs the same Python package, `onnxruntime`.
+WHEELS = (
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "onnxruntime-training",
+    "onnxruntime-training-cpu",
+    "onnxruntime-directml",
+    "onnxruntime-openvino",
+    "onnxruntime-rocm",
+    "onnxruntime-silicon",
+)
+
+# Device kind -> execution provider, and the extra of blockdsl that installs a wheel with it.
+PROVIDERS = {
+    "cpu": ("CPUExecutionProvider", "ort"),
+    "cuda": ("CUDAExecutionProvider", "cuda"),
+}
+
+OLDEST = (1, 19)
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where a session runs and where its tensors live.
+
+    Example:
+        >>> Device.parse("cuda:1")
+        Device(kind='cuda', index=1)
+        >>> print(Device.parse("cpu"))
+        cpu
+    """
+
+    kind: str = "cpu"
+    index: int = 0
+
+    @classmethod
+    def parse(cls, text: str | Device) -> Device:
+        """Reads `cpu`, `cpu:0`, `cuda` or `cuda:<index>`.
+
+        Raises:
+            EngineError: The text names no device that an engine knows.
+        """
+        if isinstance(text, Device):
+            return text
+        match = re.fullmatch(r"([a-z]+)(?::(\d+))?", str(text).strip().lower())
+        if match is None or match[1] not in PROVIDERS:
+            raise EngineError(
+                f"Unsupported device type: {text!r}. A device is 'cpu', 'cuda' or 'cuda:<index>'."
+            )
+        device = cls(match[1], int(match[2] or 0))
+        if device.is_host and device.index:
+            raise EngineError(f"Unsupported device type: {text!r}. The CPU is 'cpu' or 'cpu:0'.")
+        return device
+
+    @property
+    def is_host(self) -> bool:
+        """Whether NumPy sees this device's memory."""
+        return self.kind == "cpu"
+
+    @property
+    def provider(self) -> str:
+        """The execution provider's name in ONNX Runtime."""
+        return PROVIDERS[self.kind][0]
+
+    def providers(self) -> list[str | tuple[str, dict[str, Any]]]:
+        """What `InferenceSession(providers=...)` takes; the CPU stands in for missing kernels.
+
+        Raises:
+            EngineError: The installed wheel has no such provider.
+        """
+        require_provider(self)
+        if self.is_host:
+            return [self.provider]
+        return [(self.provider, {"device_id": self.index}), "CPUExecutionProvider"]
+
+    def __str__(self) -> str:
+        return self.kind if self.index == 0 else f"{self.kind}:{self.index}"
+
+
+CPU = Device()
+
+
+@dataclass(frozen=True)
+class RuntimeLimits:
+    """The newest formats that the installed runtime loads."""
+
+    ir_version: int
+    opset: int
+
+
+def installed_wheels() -> dict[str, str]:
+    """The installed wheels that provide the Python package `onnxruntime`, with their versions."""
+    found = {}
+    for name in WHEELS:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def load_runtime() -> ModuleType:
+    """Imports onnxruntime.
+
+    Raises:
+        EngineError: It is not installed, two wheels of it are, or it is too old.
+    """
+    wheels = installed_wheels()
+    if len(wheels) > 1:
+        names = " ".join(wheels)
+        raise EngineError(
+            f"Several ONNX Runtime wheels are installed ({_listed(wheels)}). They write to the "
+            f"same folder, so none of them is whole. Remove all, then install one: "
+            f"`pip uninstall -y {names}`, then `pip install 'blockdsl[cpu]'`."
+        )
+    try:
+        runtime = importlib.import_module("onnxruntime")
+    except ImportError as error:
+        reason = "is not installed" if not wheels else f"cannot be imported ({error})"
+        raise EngineError(
+            f"ONNX Runtime {reason}. Graphs and artifacts are built without it; to run them, "
+            "install one of `pip install 'blockdsl[ort]'` (the best for this machine), "
+            "'blockdsl[cpu]', 'blockdsl[cuda]' or 'blockdsl[training]'."
+        ) from error
+    if version_of(runtime) < OLDEST:
+        raise EngineError(
+            f"ONNX Runtime {runtime.__version__} is too old: blockdsl needs 1.20 or later, or "
+            "onnxruntime-training 1.19.2."
+        )
+    return runtime
+
+
+def version_of(runtime: ModuleType) -> tuple[int, int]:
+    """The major and minor version of an onnxruntime module."""
+    numbers = re.findall(r"\d+", runtime.__version__)
+    return int(numbers[0]), int(numbers[1])
+
+
+def has_training_api() -> bool:
+    """Whether the installed wheel has the C classes of the on-device training API."""
+    load_runtime()
+    native = importlib.import_module("onnxruntime.capi._pybind_state")
+    return hasattr(native, "Module")
+
+
+def require_provider(device: Device) -> None:
+    """Checks that the installed wheel can run on a device.
+
+    Raises:
+        EngineError: It cannot; the message says what is installed and what to install.
+    """
+    available = load_runtime().get_available_providers()
+    if device.provider in available:
+        return
+    wheels = installed_wheels()
+    raise EngineError(
+        f"The device '{device}' needs ONNX Runtime's {device.provider}, which the installed "
+        f"{_listed(wheels) or 'onnxruntime'} does not have (it has {', '.join(available)}). "
+        f"Remove it (`pip uninstall -y {' '.join(wheels) or 'onnxruntime'}`) and install "
+        f"`pip install 'blockdsl[{PROVIDERS[device.kind][1]}]'`, or use device='cpu'."
+    )
+
+
+@cache
+def runtime_limits() -> RuntimeLimits:
+    """The newest IR version and `ai.onnx` opset that the installed runtime loads.
+
+    ONNX Runtime does not tell, so that it is found by trying, newest first (a few milliseconds).
+
+    Raises:
+        EngineError: No runtime is installed.
+    """
+    newest_ir, newest_opset = onnx.IR_VERSION, onnx.defs.onnx_opset_version()
+    # A model of an opset that the runtime knows only in part loads with a warning or an error,
+    # according to an environment variable; IR 3 and opset 7 are loaded by everything.
+    ir = next((v for v in range(newest_ir, 3, -1) if _loads(v, 7)), 3)
+    opset = next((v for v in range(newest_opset, 7, -1) if _loads(ir, v)), 7)
+    return RuntimeLimits(ir, opset)
+
+
+def _loads(ir_version: int, opset: int) -> bool:
+    runtime = load_runtime()
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["y"])],
+        "probe",
+        [value("x", TensorProto.FLOAT, [1])],
+        [value("y", TensorProto.FLOAT, [1])],
+    )
+    model = helper.make_model(
+        graph, ir_version=ir_version, opset_imports=[helper.make_opsetid("", opset)]
+    )
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    try:
+        runtime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception:  # noqa: BLE001 (the runtime raises classes of its own, of no common base)
+        return False
+    return True
+
+
+def _listed(wheels: dict[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in wheels.items())

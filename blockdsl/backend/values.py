@@ -1,0 +1,70 @@
+"""OrtValues in and out, for the API that may not import onnxruntime itself."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blockdsl.backend.engine import Array
+from blockdsl.backend.providers import Device, load_runtime
+from blockdsl.errors import StateError
+
+if TYPE_CHECKING:
+    from onnxruntime import OrtValue, SessionOptions
+
+__all__ = ["OrtValue", "SessionOptions", "as_ort_value", "contiguous", "flat_array", "is_ort_value"]
+
+
+@cache
+def _classes() -> tuple[type, type]:
+    """The two classes of tensors in the runtime's memory: Python's and the C extension's."""
+    runtime = load_runtime()
+    native = importlib.import_module("onnxruntime.capi._pybind_state")
+    return runtime.OrtValue, native.OrtValue
+
+
+def is_ort_value(value: object) -> bool:
+    """Whether a value is an OrtValue, of Python's class or of the C extension's."""
+    return isinstance(value, _classes())
+
+
+def as_ort_value(value: Any) -> OrtValue:
+    """An OrtValue of either class as one of Python's class."""
+    python, native = _classes()
+    return python(value) if isinstance(value, native) else value
+
+
+def contiguous(flat: Array, device: str) -> Any:
+    """A tensor of the C extension's OrtValue class that owns a copy of `flat`.
+
+    That class, not Python's, is what onnxruntime-training's `get_contiguous_parameters` returns;
+    it has `numpy()`, `shape()`, `data_type()` and `device_name()`.
+    """
+    where = Device.parse(device)
+    # Not `ortvalue_from_numpy`: on a CPU that one borrows the array's memory, which only Python's
+    # class keeps alive.
+    value = load_runtime().OrtValue.ortvalue_from_shape_and_type(
+        list(flat.shape), flat.dtype.type, where.kind, where.index
+    )
+    value.update_inplace(np.ascontiguousarray(flat))
+    return value._ortvalue
+
+
+def flat_array(buffer: Any) -> Array:
+    """The elements of a buffer, in one dimension.
+
+    Args:
+        buffer: An OrtValue of either class, or anything that NumPy makes an array of.
+    """
+    if is_ort_value(buffer):
+        array: Array = buffer.numpy()
+    elif isinstance(buffer, np.ndarray) or hasattr(buffer, "__array__"):
+        array = np.asarray(buffer)
+    else:
+        raise StateError(
+            f"A parameter buffer is an OrtValue or a NumPy array, not a {type(buffer).__name__}."
+        )
+    return array.reshape(-1)

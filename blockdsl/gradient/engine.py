@@ -1,0 +1,263 @@
+"""Reverse-mode differentiation of a graph.
+
+The engine walks the nodes between what is differentiated and what it is differentiated by, calls
+the rule of each, undoes broadcasts, sums the contributions of every use, and removes what no
+gradient needs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+
+from onnx import NodeProto
+
+from blockdsl.errors import BlockWarning, GradientError, UnknownNameError, near
+from blockdsl.gradient import node as forward
+from blockdsl.gradient.functions import function_of, inlined
+from blockdsl.gradient.registry import NO_GRADIENT, Rule, rule_of
+from blockdsl.graph import activate, op
+from blockdsl.graph.model import Graph
+from blockdsl.graph.shapes import ones_like, sum_to, typed_as, zeros_like
+from blockdsl.graph.value import Value
+
+
+def build_gradients(
+    graph: Graph, of: str, wrt: Sequence[str], seed: str | None = None
+) -> dict[str, Value]:
+    """Append the gradient of a scalar to a graph.
+
+    Args:
+        graph: The graph; function calls on the way are replaced by their bodies.
+        of: The tensor to differentiate, of one element unless a seed is given.
+        wrt: The tensors to differentiate by: parameters, inputs or intermediate ones.
+        seed: The cotangent of `of`, of its type and shape; one by default.
+
+    Returns:
+        For every name in `wrt` its gradient, a tensor named `<name>_grad`.
+
+    Raises:
+        UnknownNameError: There is no such tensor.
+        GradientError: `of` is not a floating-point scalar, a name is not a floating-point tensor,
+            or an operator on the way has no gradient.
+    """
+    graph.sync()
+    with activate(graph):
+        _check(graph, of, wrt, seed)
+        _expand_functions(graph, of, wrt)
+        start = len(graph.proto.graph.node)
+        path = _path(graph, of, wrt)
+        _explain_blocked(graph, of, wrt, path)
+        with graph.names.root(), graph.scope("grad"):
+            first = graph.value(seed) if seed else ones_like(graph.value(of))
+            found = _propagate(graph, path, {of: first})
+            gradients = [found[n] if n in found else _unused(graph, n, of) for n in wrt]
+        return _finish(graph, start, wrt, gradients)
+
+
+def _check(graph: Graph, of: str, wrt: Sequence[str], seed: str | None) -> None:
+    for name in (of, *wrt):
+        if name not in graph:
+            known = [*graph.parameters, *graph.user_inputs(), *graph.initializer_names()]
+            raise UnknownNameError(f"Node arg {name} is not found in the graph. {near(name, known)}")
+        if not graph.type_of(name).is_float:
+            what = "the loss" if name == of else "a gradient"
+            raise GradientError(
+                f"{str(name)!r} has the type {graph.type_of(name)}: {what} needs a floating-point "
+                f"tensor."
+            )
+    shape = graph.type_of(of).shape
+    if seed is None and (shape is None or any(d != 1 for d in shape)):
+        raise GradientError(
+            f"The loss {str(of)!r} has the type {graph.type_of(of)}; a gradient starts from one "
+            f"number. Reduce it, with .mean() or .sum(), or reduction='mean'."
+        )
+
+
+def _path(graph: Graph, of: str, wrt: Sequence[str]) -> list[NodeProto]:
+    """The nodes that lie between `wrt` and `of`, in order."""
+    reached = set(wrt)
+    touched = []
+    for node in graph.proto.graph.node:
+        if any(name in reached for name in node.input) and not _stops(node):
+            reached.update(o for o in node.output if o and _carries(graph, o))
+            touched.append(node)
+    needed, path = {of}, []
+    for node in reversed(touched):
+        if any(output in needed for output in node.output):
+            needed.update(name for name in node.input if name in reached)
+            path.append(node)
+    return path[::-1]
+
+
+def _stops(node: NodeProto) -> bool:
+    return (_domain(node), node.op_type) in NO_GRADIENT
+
+
+def _carries(graph: Graph, name: str) -> bool:
+    """Whether a gradient can flow through a value: a float tensor, or something not a tensor."""
+    return not graph.is_tensor(name) or graph.type_of(name).is_float
+
+
+def _domain(node: NodeProto) -> str:
+    return "" if node.domain == "ai.onnx" else node.domain
+
+
+def _expand_functions(graph: Graph, of: str, wrt: Sequence[str]) -> None:
+    """Replace calls on the path that have no rule by their bodies, until none is left."""
+    while True:
+        calls = {}
+        for node in _path(graph, of, wrt):
+            if rule_of(node.op_type, _domain(node)) is None:
+                function = function_of(graph, node)
+                if function is None:
+                    raise GradientError(_no_rule(node))
+                calls[node.output[0]] = function
+        if not calls:
+            return
+        graph.replace_nodes(
+            [
+                body
+                for node in graph.proto.graph.node
+                for body in (
+                    inlined(graph, node, calls[node.output[0]])
+                    if node.output[0] in calls
+                    else [node]
+                )
+            ]
+        )
+
+
+def _no_rule(node: NodeProto) -> str:
+    shown = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+    return (
+        f"There is no gradient rule for {shown} (node {node.name!r}), and it is no function that "
+        f"could be differentiated instead. Freeze the parameters before it, or write a rule with "
+        f"@blockdsl.gradient.vjp({node.op_type!r}, domain={node.domain!r})."
+    )
+
+
+def _explain_blocked(
+    graph: Graph, of: str, wrt: Sequence[str], path: Sequence[NodeProto]
+) -> None:
+    """An error for what reaches the loss only through an operator without a derivative."""
+    on_path = {name for node in path for name in node.input} | {of}
+    blocked = [name for name in wrt if name not in on_path]
+    if not blocked:
+        return
+    loss_needs = _ancestors(graph, of)
+    for name in blocked:
+        if name in loss_needs:
+            node = _first_stop(graph, name, loss_needs)
+            if node is not None:
+                reason = NO_GRADIENT[_domain(node), node.op_type]
+                raise GradientError(
+                    f"{str(name)!r} reaches the loss only through {node.op_type} (node "
+                    f"{node.name!r}), which has no derivative: {reason}. Freeze it."
+                )
+
+
+def _ancestors(graph: Graph, of: str) -> set[str]:
+    needed = {of}
+    for node in reversed(graph.proto.graph.node):
+        if any(output in needed for output in node.output):
+            needed.update(filter(None, node.input))
+    return needed
+
+
+def _first_stop(graph: Graph, name: str, needed: set[str]) -> NodeProto | None:
+    reached = {name}
+    for node in graph.proto.graph.node:
+        if any(i in reached for i in node.input) and any(o in needed for o in node.output):
+            if _stops(node):
+                return node
+            reached.update(node.output)
+    return None
+
+
+def _unused(graph: Graph, name: str, of: str) -> Value:
+    warnings.warn(
+        f"{str(name)!r} does not influence {str(of)!r}: its gradient is zero.",
+        BlockWarning,
+        stacklevel=4,
+    )
+    return zeros_like(graph.value(name))
+
+
+def _propagate(
+    graph: Graph, path: Sequence[NodeProto], table: dict[str, Value]
+) -> Mapping[str, Value]:
+    """Carry cotangents from the end of the path to its beginning."""
+    for node in reversed(path):
+        if any(output in table for output in node.output):
+            rule = rule_of(node.op_type, _domain(node))
+            assert rule is not None
+            with graph.scope(node.name or node.op_type):
+                _apply(graph, node, rule, table)
+    return table
+
+
+def _apply(graph: Graph, node: NodeProto, rule: Rule, table: dict[str, Value]) -> None:
+    form = graph.operator_of(node)
+    inputs = forward.arguments(graph, node, form)
+    expected = rule.function.__code__.co_argcount - 2
+    padded = [*inputs, *[None] * (expected - len(inputs))]
+    outputs = forward.Outputs(graph, node, rule)
+    cotangents = forward.Cotangents(outputs, node, table)
+    returned = rule.function(
+        cotangents if rule.several_outputs else cotangents[0],
+        outputs if rule.several_outputs else outputs[0],
+        *padded,
+        **forward.attributes(node, form, rule.attributes),
+    )
+    results = returned if isinstance(returned, tuple | list) else (returned,)
+    if len(results) != len(padded):
+        raise GradientError(
+            f"The rule of {node.op_type} returned {len(results)} cotangents for {len(padded)} "
+            f"inputs: return one for each, None where there is none."
+        )
+    for primal, cotangent in zip(padded, results, strict=True):
+        if primal is not None and cotangent is not None and _carries(graph, primal):
+            cotangent = _fitted(graph, cotangent, primal, rule)
+            table[primal] = table[primal] + cotangent if primal in table else cotangent
+
+
+def _fitted(graph: Graph, cotangent: Value, primal: Value, rule: Rule) -> Value:
+    """A cotangent in the shape of its primal: broadcasts undone, and what is known of both."""
+    if not graph.is_tensor(primal):
+        return cotangent
+    wanted, found = primal.type, cotangent.type
+    if wanted.shape is None:
+        raise GradientError(
+            f"The rank of {str(primal)!r} is not known, and its gradient needs it. Give it a "
+            f"value_info with a shape (symbolic dimensions are fine)."
+        )
+    if found.shape is not None and (rule.broadcast or len(found.shape) != len(wanted.shape)):
+        cotangent = sum_to(cotangent, primal)
+    return typed_as(cotangent, primal)
+
+
+def _finish(
+    graph: Graph, start: int, wrt: Sequence[str], gradients: Sequence[Value]
+) -> dict[str, Value]:
+    """Remove what no gradient needs and name the gradients after what they belong to."""
+    outputs = [o.name for o in graph.proto.graph.output]
+    graph.prune(start, [*gradients, *outputs])
+    nodes = graph.proto.graph.node[start:]
+    uses = [name for node in nodes for name in node.input] + [str(g) for g in gradients] + outputs
+    counts: dict[str, int] = {}
+    for name in uses:
+        counts[name] = counts.get(name, 0) + 1
+    own = {output: node for node in nodes for output in node.output}
+    named = {}
+    for name, gradient in zip(wrt, gradients, strict=True):
+        target = f"{name}_grad"
+        node = own.get(gradient)
+        if node is not None and counts[gradient] == 1:
+            named[str(name)] = graph.rename_output(node, list(node.output).index(gradient), target)
+        else:
+            value = op.Identity(gradient)
+            producer = graph.producer(value)
+            assert producer is not None
+            named[str(name)] = graph.rename_output(producer, 0, target)
+    return named

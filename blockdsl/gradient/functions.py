@@ -1,0 +1,116 @@
+"""Function bodies: what an operator without a rule of its own is made of.
+
+A node whose operator is a function, of the model or of the ONNX schema, is replaced by its body,
+and the body is differentiated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
+
+from blockdsl.graph.model import Graph
+from blockdsl.graph.schema import Operator
+
+
+def function_of(graph: Graph, node: NodeProto) -> FunctionProto | None:
+    """The function that a node calls: the model's own, or the body that the schema gives."""
+    for function in graph.proto.functions:
+        if (function.domain, function.name) == (node.domain, node.op_type):
+            return function
+    form = graph.operator_of(node)
+    if form is None or form.schema is None:
+        return None
+    return _schema_body(graph, node, form)
+
+
+def _schema_body(graph: Graph, node: NodeProto, form: Operator) -> FunctionProto | None:
+    schema, version = form.schema, graph.opset(form.domain)
+    assert schema is not None
+    if schema.has_function:
+        fitting = [v for v in schema.function_opset_versions if v <= version]
+        return _parse(schema.get_function_with_opset_version(max(fitting))) if fitting else None
+    if schema.has_context_dependent_function:
+        fitting = [v for v in schema.context_dependent_function_opset_versions if v <= version]
+        if fitting:
+            types = [graph.type_proto(i).SerializeToString() if i else b"" for i in node.input]
+            return _parse(
+                schema.get_context_dependent_function_with_opset_version(
+                    max(fitting), node.SerializeToString(), types
+                )
+            )
+    return None
+
+
+def _parse(body: FunctionProto | bytes) -> FunctionProto | None:
+    if not body:
+        return None
+    return FunctionProto.FromString(body) if isinstance(body, bytes) else body
+
+
+def inlined(graph: Graph, node: NodeProto, function: FunctionProto) -> list[NodeProto]:
+    """The nodes of a function's body in the place of a node that calls it."""
+    names = dict(zip(function.input, [*node.input, *[""] * len(function.input)], strict=False))
+    names |= {
+        formal: actual for formal, actual in zip(function.output, node.output, strict=False) if actual
+    }
+    values = {a.name: a for a in function.attribute_proto} | {a.name: a for a in node.attribute}
+    body = []
+    with graph.names.root(), graph.scope(node.name or node.op_type):
+        for inner in function.node:
+            copy = NodeProto()
+            copy.CopyFrom(inner)
+            _rename(graph, copy, names)
+            copy.name = graph.names.unique(inner.name or inner.op_type)
+            _bind(copy, values)
+            body.append(copy)
+    for imported in function.opset_import:
+        graph.require_opset(imported.domain, imported.version)
+    return body
+
+
+def _rename(graph: Graph, node: NodeProto, names: dict[str, str]) -> None:
+    for outputs in (node.input, node.output):
+        for i, name in enumerate(outputs):
+            if name and name not in names:
+                names[name] = graph.names.unique(name)
+            if name:
+                outputs[i] = names[name]
+    for attribute in node.attribute:
+        for body in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+            _rename_outer(body, names)
+
+
+def _rename_outer(body: GraphProto, names: Mapping[str, str]) -> None:
+    """Rename what a subgraph reads of the scope around it; its own names stay."""
+    own = {v.name for v in body.input} | {t.name for t in body.initializer}
+    own |= {name for child in body.node for name in child.output}
+    outer = {old: new for old, new in names.items() if old not in own}
+    for child in body.node:
+        child.input[:] = [outer.get(name, name) for name in child.input]
+        for attribute in child.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+                _rename_outer(inner, outer)
+    for output in body.output:
+        output.name = outer.get(output.name, output.name)
+
+
+def _bind(node: NodeProto, values: Mapping[str, AttributeProto]) -> None:
+    """Put the caller's attributes in the place of references to them; absent ones fall away."""
+    bound = []
+    for attribute in node.attribute:
+        if not attribute.ref_attr_name:
+            for body in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+                for child in body.node:
+                    _bind(child, values)
+            bound.append(attribute)
+        elif attribute.ref_attr_name in values:
+            copy = AttributeProto()
+            copy.CopyFrom(values[attribute.ref_attr_name])
+            copy.name = attribute.name
+            bound.append(copy)
+    kept = [onnx.AttributeProto.FromString(a.SerializeToString()) for a in bound]
+    del node.attribute[:]
+    node.attribute.extend(kept)

@@ -1,0 +1,81 @@
+"""The `com.microsoft` operators that blockdsl can type; onnx has no schemas for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from onnx import NodeProto, TensorProto, TypeProto, helper
+
+from blockdsl.graph.schema import MICROSOFT, Operator, Parameter
+
+DOMAIN = MICROSOFT
+
+Types = Mapping[str, TypeProto]
+Rule = Callable[[NodeProto, Types], list[TypeProto]]
+
+
+def _like_first(node: NodeProto, types: Types) -> list[TypeProto]:
+    return [types[node.input[0]]]
+
+
+def _flag(node: NodeProto, types: Types) -> list[TypeProto]:
+    return [helper.make_tensor_type_proto(TensorProto.BOOL, [1])]
+
+
+def _norm(node: NodeProto, types: Types) -> list[TypeProto]:
+    elem_type = types[node.input[0]].tensor_type.elem_type
+    return [helper.make_tensor_type_proto(elem_type, [])]
+
+
+
+_TABLE: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], Rule]] = {
+    # name: inputs ("?" optional, "*" variadic), outputs, attributes, type rule
+    "InPlaceAccumulatorV2": (
+        ("accumulation_buffer", "value", "overwrite_flag?"),
+        ("updated_flag",),
+        (),
+        _flag,
+    ),
+    "AdamWOptimizer": (
+        ("lr", "step", "weights", "gradients", "momentums_1", "momentums_2"),
+        ("updated_flag",),
+        ("alpha", "beta", "epsilon", "weight_decay", "correct_bias", "adam_mode"),
+        _flag,
+    ),
+    "SGDOptimizerV2": (("lr", "weights", "gradients"), ("updated_flag",), (), _flag),
+    "InplaceClipGradNorm": (
+        ("gradients",),
+        ("clipped_gradients",),
+        ("max_norm", "norm_type"),
+        _like_first,
+    ),
+    "ReduceAllL2": (("X*",), ("Y",), (), _norm),
+    "Gelu": (("X",), ("Y",), (), _like_first),
+    "FastGelu": (("X", "bias?"), ("Y",), (), _like_first),
+    "QuickGelu": (("X",), ("Y",), ("alpha",), _like_first),
+    "BiasGelu": (("A", "B"), ("C",), (), _like_first),
+}
+
+
+def _operator(name: str) -> Operator:
+    inputs, outputs, attributes, _ = _TABLE[name]
+    return Operator(
+        name,
+        DOMAIN,
+        1,
+        tuple(
+            Parameter(i.rstrip("?*"), "T", optional=i[-1] == "?", variadic=i[-1] == "*")
+            for i in inputs
+        ),
+        tuple(Parameter(o, "T") for o in outputs),
+        dict.fromkeys(attributes),
+    )
+
+
+OPERATORS: dict[str, Operator] = {name: _operator(name) for name in _TABLE}
+
+
+def infer_outputs(node: NodeProto, types: Types) -> dict[str, TypeProto]:
+    """The types of the outputs of a `com.microsoft` node."""
+    found = _TABLE[node.op_type][3](node, types)
+    return {name: t for name, t in zip(node.output, found, strict=False) if name}

@@ -1,0 +1,241 @@
+"""`op.X(...)`: every operator of the ONNX schema, typed and checked as it is called.
+
+Inputs are given in the schema's order or by their names, attributes by their names. What is an
+attribute in one opset and an input in another (the axes of a reduction, the bounds of `Clip`) is
+written the same way for both. Numbers and arrays become constants of the type of what they meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from blockdsl.errors import OpError, UnknownNameError, near
+from blockdsl.graph import microsoft
+from blockdsl.graph.context import current
+from blockdsl.graph.model import Graph
+from blockdsl.graph.schema import MICROSOFT, ML, Operator, operator_names, require
+from blockdsl.graph.tensor import FLOATS, elem_type_of, np_dtype
+from blockdsl.graph.value import Value
+
+
+class OpNamespace:
+    """The operators of one domain as attributes.
+
+    Example:
+        >>> import blockdsl
+        >>> with blockdsl.empty_base(opset_version=13):
+        ...     x = blockdsl.input("x", shape=("batch", 4))
+        ...     y = blockdsl.op.ReduceSum(x, axes=[1], keepdims=0)
+        ...     print(y.type)
+        float32[batch]
+    """
+
+    def __init__(self, domain: str = "") -> None:
+        self._domain = domain
+
+    def __getattr__(self, name: str) -> _Caller:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return _Caller(self._domain, name)
+
+    def __dir__(self) -> list[str]:
+        names = microsoft.OPERATORS if self._domain == MICROSOFT else operator_names(self._domain)
+        return sorted([*names, *(["ml", "microsoft"] if not self._domain else [])])
+
+
+class _Caller:
+    """One operator, ready to be called."""
+
+    def __init__(self, domain: str, name: str) -> None:
+        self._domain, self._name = domain, name
+
+    def __call__(self, *inputs: Any, outputs: int | None = None, **named: Any) -> Any:
+        """Append a node.
+
+        Args:
+            *inputs: Tensors, numbers or arrays; None leaves an optional input out.
+            outputs: How many outputs, when it is not the number of required ones.
+            **named: Attributes, and inputs by name.
+
+        Returns:
+            The output, a tuple if there are several.
+        """
+        return emit(current(), self._domain, self._name, inputs, named, outputs)
+
+    def __repr__(self) -> str:
+        return f"<operator {self._domain}::{self._name}>" if self._domain else self._name
+
+
+class _Root(OpNamespace):
+    """The default domain, with the others beneath it: `op.ml.X`, `op.microsoft.X`."""
+
+    ml = OpNamespace(ML)
+    microsoft = OpNamespace(MICROSOFT)
+
+
+op = _Root()
+
+
+def emit(
+    graph: Graph,
+    domain: str,
+    name: str,
+    inputs: Sequence[Any],
+    named: Mapping[str, Any],
+    outputs: int | None = None,
+) -> Any:
+    """Append a node to a graph; see `OpNamespace` for how inputs and attributes are given.
+
+    Raises:
+        OpError: The operator does not exist in the model's opset, or does not take these inputs
+            or attributes.
+        GraphError: The types or shapes of the inputs do not fit.
+    """
+    form = _form(graph, domain, name)
+    slots, attributes = _arrange(graph, form, inputs, named)
+    names = _to_names(graph, form, slots)
+    while names and not names[-1]:
+        names.pop()
+    made = graph.add_node(form, names, outputs or form.required_outputs, attributes)
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+def _form(graph: Graph, domain: str, name: str) -> Operator:
+    if domain == MICROSOFT:
+        if name not in microsoft.OPERATORS:
+            raise OpError(
+                f"The type of {MICROSOFT}::{name} is not known. {near(name, microsoft.OPERATORS)} "
+                f"Append its node with onnx.helper.make_node and a value_info."
+            )
+        return microsoft.OPERATORS[name]
+    return require(name, graph.opset(domain) or _newest_version(domain), domain)
+
+
+@lru_cache(maxsize=None)
+def _newest_version(domain: str) -> int:
+    from onnx import defs
+
+    return max(s.since_version for s in defs.get_all_schemas() if s.domain == domain)
+
+
+def _arrange(
+    graph: Graph, form: Operator, inputs: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Sort what was given into the inputs and attributes of this version of the operator."""
+    slots, attributes = list(inputs), {}
+    for key, given in named.items():
+        if given is None:
+            continue
+        if key in form.attributes:
+            attributes[key] = _as_attribute(graph, form, key, given)
+        elif key in form.input_names:
+            index = form.input_names.index(key)
+            slots.extend([None] * (index + 1 - len(slots)))
+            slots[index] = given
+        else:
+            known = [*form.input_names, *form.attributes]
+            raise OpError(f"{form} (opset {form.version}) takes no {key!r}. {near(key, known)}")
+    limit = None if form.inputs and form.inputs[-1].variadic else len(form.inputs)
+    if limit is not None and len(slots) > limit:
+        slots = _overflow_to_attributes(graph, form, slots, attributes, limit)
+    needed = sum(not (p.optional or p.variadic) for p in form.inputs)
+    if len(slots) < needed or any(s is None for s in slots[:needed]):
+        raise OpError(f"{form} needs the inputs {', '.join(form.input_names[:needed])}.")
+    return slots, attributes
+
+
+def _overflow_to_attributes(
+    graph: Graph, form: Operator, slots: list[Any], attributes: dict[str, Any], limit: int
+) -> list[Any]:
+    """Inputs that this version has as attributes: the newest version says which they are."""
+    from blockdsl.graph.schema import newest
+
+    latest = newest(form.name, form.domain)
+    names = latest.input_names if latest else ()
+    for index, given in enumerate(slots[limit:], start=limit):
+        if given is None:
+            continue
+        if index >= len(names) or names[index] not in form.attributes:
+            raise OpError(
+                f"{form} (opset {form.version}) takes {limit} inputs, and {len(slots)} were given."
+            )
+        attributes[names[index]] = _as_attribute(graph, form, names[index], given)
+    return slots[:limit]
+
+
+def _as_attribute(graph: Graph, form: Operator, key: str, given: Any) -> Any:
+    if isinstance(given, str) and given in graph:
+        constant = graph.constant_value(given)
+        if constant is None:
+            raise OpError(
+                f"{key!r} of {form} is an attribute in opset {form.version}: it needs a constant, "
+                f"and {str(given)!r} is computed. A newer opset takes it as an input."
+            )
+        given = constant
+    if isinstance(given, np.ndarray) and form.schema is not None:
+        kind = form.schema.attributes[key].type.name
+        return given.item() if kind in ("INT", "FLOAT") else given.tolist()
+    if isinstance(given, bool | np.generic):
+        return given.item() if isinstance(given, np.generic) else int(given)
+    if form.schema is not None and form.schema.attributes[key].type.name == "FLOAT":
+        return float(given)
+    return given
+
+
+def _to_names(graph: Graph, form: Operator, slots: Sequence[Any]) -> list[str]:
+    """The names of the inputs; what is not a tensor yet becomes a constant of the right type."""
+    last = len(form.inputs) - 1
+    kinds = [form.inputs[min(i, last)].type for i in range(len(slots))]
+    bound: dict[str, np.dtype] = {}
+    for kind, given in zip(kinds, slots, strict=True):
+        if isinstance(given, str):
+            if given not in graph:
+                graph.sync()
+            if given not in graph:
+                raise UnknownNameError(
+                    f"{form} is given {str(given)!r}, and the model has no such tensor. "
+                    f"{near(given, list(graph.known_names()))}"
+                )
+            if kind not in bound and graph.is_tensor(given):
+                bound[kind] = graph.type_of(given).dtype
+        elif isinstance(given, np.ndarray | np.generic):
+            bound.setdefault(kind, np.asarray(given).dtype)
+    return [
+        "" if g is None else str(g) if isinstance(g, str) else _constant(graph, g, k, bound)
+        for k, g in zip(kinds, slots, strict=True)
+    ]
+
+
+def _constant(graph: Graph, given: Any, kind: str, bound: Mapping[str, np.dtype]) -> str:
+    array = np.asarray(given)
+    if kind in bound:
+        array = array.astype(bound[kind])
+    elif kind.startswith("tensor(") and kind in _CONCRETE:
+        array = array.astype(_CONCRETE[kind])
+    elif isinstance(given, np.ndarray | np.generic):
+        pass
+    elif array.dtype.kind == "f":
+        floats = [d for d in bound.values() if elem_type_of(d) in FLOATS]
+        array = array.astype(floats[0] if floats else np.float32)
+    return graph.add_constant(array)
+
+
+_CONCRETE = {
+    f"tensor({name})": np_dtype(elem_type)
+    for name, elem_type in (
+        ("float", TensorProto.FLOAT),
+        ("double", TensorProto.DOUBLE),
+        ("int64", TensorProto.INT64),
+        ("int32", TensorProto.INT32),
+        ("bool", TensorProto.BOOL),
+        ("uint8", TensorProto.UINT8),
+    )
+}
+"""Type strings of schemas that leave no choice."""
+
+__all__ = ["OpNamespace", "Value", "emit", "op"]

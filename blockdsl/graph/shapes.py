@@ -1,0 +1,170 @@
+"""Shapes as data: constants where they are static, computed where they are not.
+
+What is known when the graph is built costs nothing when it runs: a static shape is a constant, and
+only the symbolic parts become `Shape` nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from blockdsl.graph.op import op
+from blockdsl.graph.tensor import Dim, TensorType, is_static
+from blockdsl.graph.value import Value
+
+ShapeLike = Any
+"""A list of integers, an int64 array or an int64 `Value` of rank one."""
+
+
+def shape_of(x: Value) -> ShapeLike:
+    """The shape of a tensor: an int64 array if it is static, else a `Value`."""
+    return np.array(x.shape, np.int64) if x.is_static else op.Shape(x)
+
+
+def dims_of(x: Value, axes: Sequence[int]) -> ShapeLike:
+    """Some dimensions of a tensor, as a vector."""
+    axes = [a % x.rank for a in axes]
+    dims = [x.shape[a] for a in axes]
+    if is_static(dims):
+        return np.array(dims, np.int64)
+    return op.Gather(op.Shape(x), np.array(axes, np.int64), axis=0)
+
+
+def size_of(x: Value, axes: Sequence[int] | None = None) -> Value | float:
+    """The number of elements over some axes (all by default), in the type of the tensor."""
+    dims = dims_of(x, range(x.rank) if axes is None else axes)
+    if isinstance(dims, np.ndarray):
+        return float(np.prod(dims))
+    return op.ReduceProd(dims, keepdims=0).cast(x.elem_type)
+
+
+def concat_shape(*parts: ShapeLike) -> ShapeLike:
+    """Shape vectors one after the other."""
+    if all(not isinstance(p, Value) for p in parts):
+        return np.concatenate([np.asarray(p, np.int64).reshape(-1) for p in parts])
+    vectors = [p if isinstance(p, Value) else np.asarray(p, np.int64).reshape(-1) for p in parts]
+    vectors = [v for v in vectors if isinstance(v, Value) or v.size]
+    return vectors[0] if len(vectors) == 1 else op.Concat(*vectors, axis=0)
+
+
+def reshape(x: Value, shape: ShapeLike) -> Value:
+    """`x` in another shape; nothing is emitted if it has that shape already."""
+    if isinstance(shape, Value):
+        return op.Reshape(x, shape)
+    target = tuple(int(d) for d in shape)
+    if x.type.shape == target:
+        return x
+    return op.Reshape(x, np.array(target, np.int64))
+
+
+def reshape_like(x: Value, like: Value) -> Value:
+    """`x` in the shape of another tensor."""
+    if x.type.shape is not None and x.type.shape == like.type.shape and None not in like.shape:
+        return x
+    unknown = [i for i, d in enumerate(like.shape) if not isinstance(d, int)]
+    if len(unknown) == 1 and 0 not in like.shape:
+        return typed_as(reshape(x, [d if isinstance(d, int) else -1 for d in like.shape]), like)
+    return typed_as(reshape(x, shape_of(like)), like)
+
+
+def expand_like(x: Value, like: Value) -> Value:
+    """`x` broadcast to the shape of another tensor."""
+    if x.type.shape is not None and x.type.shape == like.type.shape and None not in like.shape:
+        return x
+    return typed_as(op.Expand(x, shape_of(like)), like)
+
+
+def typed_as(x: Value, like: Value) -> Value:
+    """`x` itself, known to have the shape of another tensor."""
+    shape = like.type.shape
+    if shape is not None and x.type.shape != shape:
+        found = x.type.shape or (None,) * len(shape)
+        merged = tuple(map(_better, shape, found))
+        if merged != x.type.shape:
+            x._graph.annotate(x, TensorType(x.elem_type, merged))  # noqa: SLF001
+    return x
+
+
+def _better(wanted: Dim, found: Dim) -> Dim:
+    """What is known of a dimension from two sides: a number says more than a name."""
+    return found if isinstance(found, int) or wanted is None else wanted
+
+
+def full_like(x: Value, value: float) -> Value:
+    """A tensor of the shape and type of another, filled with a number."""
+    array = np.array([value], x.dtype)
+    if x.is_static and int(np.prod(np.array(x.shape, np.int64))) <= 64:
+        return x._graph.add_constant(np.full(x.shape, value, x.dtype))  # noqa: SLF001
+    if x.rank == 0:
+        return x._graph.add_constant(array.reshape(()))  # noqa: SLF001
+    return typed_as(op.Expand(array, shape_of(x)), x)
+
+
+def zeros_like(x: Value) -> Value:
+    """Zeros of the shape and type of another tensor."""
+    return full_like(x, 0.0)
+
+
+def ones_like(x: Value) -> Value:
+    """Ones of the shape and type of another tensor."""
+    return full_like(x, 1.0)
+
+
+def sum_to(x: Value, like: Value) -> Value:
+    """Undo a broadcast: sum over the axes along which `like` was repeated to the shape of `x`.
+
+    Where a symbolic dimension leaves open whether it was repeated, the axes are found when the
+    graph runs.
+    """
+    wide, narrow = x.shape, like.shape
+    lead = len(wide) - len(narrow)
+    axes = list(range(lead))
+    open_axes = []
+    for i, (d, e) in enumerate(zip(wide[lead:], narrow, strict=True), start=lead):
+        if e == 1 and d != 1:
+            axes.append(i)
+        elif d != e and not isinstance(e, int):
+            open_axes.append(i)
+        elif d is None and e is None:
+            open_axes.append(i)
+    if not open_axes:
+        if axes == list(range(lead)):
+            return x.sum(axes)
+        return x.sum(axes, keepdims=True).squeeze(*range(lead))
+    if lead:
+        x = x.sum(list(range(lead)))
+    target = shape_of(like)
+    repeated = op.And(op.Equal(target, 1), op.Not(op.Equal(op.Shape(x), 1)))
+    found = op.Squeeze(op.NonZero(repeated), axes=[0])
+    return typed_as(op.ReduceSum(x, found, keepdims=1, noop_with_empty_axes=1), like)
+
+
+def permuted(x: Value, order: Sequence[int]) -> Value:
+    """The axes of `x` in another order; nothing is emitted for the order they have."""
+    return x if list(order) == list(range(x.rank)) else x.transpose(*order)
+
+
+def swap_last(x: Value) -> Value:
+    """The last two axes of `x` exchanged."""
+    order = list(range(x.rank))
+    order[-2:] = order[:-3:-1]
+    return permuted(x, order)
+
+
+def normalised_along(name: str, x: Value, axis: int) -> Value:
+    """`Softmax` or `LogSoftmax` along one axis, at every opset.
+
+    Before opset 13 these operators flatten everything from `axis` on, which agrees with one axis
+    only for the last one.
+    """
+    axis %= x.rank
+    if x._graph.opset() >= 13 or axis == x.rank - 1:  # noqa: SLF001
+        return getattr(op, name)(x, axis=axis)
+    order = [a for a in range(x.rank) if a != axis] + [axis]
+    back = [order.index(a) for a in range(x.rank)]
+    return permuted(getattr(op, name)(permuted(x, order), axis=x.rank - 1), back)
+
+

@@ -1,0 +1,94 @@
+"""The type of a tensor: its element type and what is known of its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import TensorProto, TypeProto, helper
+
+Dim = int | str | None
+Shape = tuple[Dim, ...]
+
+FLOATS = frozenset(
+    {TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE}
+)
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """An element type (`onnx.TensorProto.DataType`) and a shape, `None` when the rank is unknown.
+
+    A dimension is an integer, the name of a symbolic size, or `None`.
+
+    Example:
+        >>> print(TensorType(onnx.TensorProto.FLOAT, ("batch", 3)))
+        float32[batch, 3]
+    """
+
+    elem_type: int
+    shape: Shape | None = None
+
+    @classmethod
+    def of(cls, proto: TypeProto) -> TensorType | None:
+        """The tensor type in a `TypeProto`; `None` for sequences, optionals and maps."""
+        if not proto.HasField("tensor_type"):
+            return None
+        tensor = proto.tensor_type
+        if not tensor.HasField("shape"):
+            return cls(tensor.elem_type)
+        return cls(tensor.elem_type, tuple(map(_dim, tensor.shape.dim)))
+
+    def proto(self) -> TypeProto:
+        """The `TypeProto` of this type."""
+        return helper.make_tensor_type_proto(self.elem_type, self.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The NumPy element type."""
+        return np_dtype(self.elem_type)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether a gradient can flow through such a tensor."""
+        return self.elem_type in FLOATS
+
+    def __str__(self) -> str:
+        name = self.dtype.name if self.elem_type else "undefined"
+        if self.shape is None:
+            return f"{name}[unknown rank]"
+        return f"{name}[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+    which = dim.WhichOneof("value")
+    if which == "dim_value":
+        return int(dim.dim_value)
+    return dim.dim_param or None if which == "dim_param" else None
+
+
+def np_dtype(elem_type: int) -> np.dtype:
+    """The NumPy type of an ONNX element type (bfloat16 through ml_dtypes).
+
+    Example:
+        >>> np_dtype(onnx.TensorProto.INT64)
+        dtype('int64')
+    """
+    return np.dtype(helper.tensor_dtype_to_np_dtype(elem_type))
+
+
+def elem_type_of(dtype: np.typing.DTypeLike) -> int:
+    """The ONNX element type of a NumPy type.
+
+    Example:
+        >>> elem_type_of("float32") == onnx.TensorProto.FLOAT
+        True
+    """
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+
+def is_static(shape: Sequence[Dim] | None) -> bool:
+    """Whether every dimension of a shape is a known integer."""
+    return shape is not None and all(isinstance(d, int) for d in shape)
