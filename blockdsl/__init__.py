@@ -1,6 +1,69 @@
 """A composable graph-building DSL that turns ONNX models into ones that train."""
 
-from blockdsl.errors import BlockError
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from blockdsl.blocks.block import Block
+from blockdsl.errors import BlockError, BlockWarning
 from blockdsl.graph import Value, base, custom_op_library, empty_base, input, input_like, op
 
-__all__ = ["BlockError", "Value", "base", "custom_op_library", "empty_base", "input", "input_like", "op"]
+if TYPE_CHECKING:
+    from blockdsl import api, artifacts, blocks, gradient, loss, optim, testing
+    from blockdsl.artifacts import load_checkpoint_to_model, save_checkpoint
+    from blockdsl.data import Batches
+    from blockdsl.gradient.models import grad
+    from blockdsl.trainer import Trainer
+    from blockdsl.training import ForwardBlock, TrainingBlock
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Batches",
+    "Block",
+    "BlockError",
+    "BlockWarning",
+    "ForwardBlock",
+    "Trainer",
+    "TrainingBlock",
+    "Value",
+    "api",
+    "artifacts",
+    "base",
+    "blocks",
+    "custom_op_library",
+    "empty_base",
+    "grad",
+    "gradient",
+    "input",
+    "input_like",
+    "load_checkpoint_to_model",
+    "loss",
+    "op",
+    "optim",
+    "save_checkpoint",
+    "testing",
+]
+
+_HOMES = {
+    "Batches": "data",
+    "ForwardBlock": "training",
+    "TrainingBlock": "training",
+    "Trainer": "trainer",
+    "grad": "gradient.models",
+    "load_checkpoint_to_model": "artifacts",
+    "save_checkpoint": "artifacts",
+}
+_PACKAGES = ("api", "artifacts", "blocks", "gradient", "loss", "optim", "testing")
+
+
+def __getattr__(name: str) -> Any:
+    """Load what lies deeper when it is asked for: `import blockdsl` stays as quick as onnx."""
+    if name in _PACKAGES:
+        return import_module(f"{__name__}.{name}")
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -76,6 +76,10 @@ class FeedError(EngineError, ValueError):
     """A model is fed tensors of the wrong number, type, rank or shape."""
 
 
+class DataError(BlockError, ValueError):
+    """Training data that does not fit together or the model."""
+
+
 class StateError(EngineError, TypeError):
     """A training state or one of its values is used in a way that cannot be."""
 

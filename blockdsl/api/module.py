@@ -6,10 +6,12 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from blockdsl.api.checkpoint_state import CheckpointState
 from blockdsl.backend.engine import Array
 from blockdsl.backend.engines import open_module
-from blockdsl.backend.values import contiguous, flat_array, is_ort_value
+from blockdsl.backend.values import as_array, contiguous, flat_array, is_ort_value
 from blockdsl.errors import EngineError, StateError
 
 if TYPE_CHECKING:
@@ -89,7 +91,7 @@ class Module:
             self._check_eval("evaluate")
             outputs = self._model.eval_step(user_inputs)
         if not user_inputs or not all(map(is_ort_value, user_inputs)):
-            outputs = [output.numpy() for output in outputs]
+            outputs = [as_array(output) for output in outputs]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def train(self, mode: bool = True) -> Module:
@@ -148,6 +150,8 @@ class Module:
                 f"Parameters buffer size incorrect. Expected:{size}, Actual:{flat.size}. The "
                 f"{which} {size} elements (`get_parameters_size(trainable_only={trainable_only})`)."
             )
+        if flat.dtype != np.float32:
+            raise StateError(f"Parameters buffer type incorrect: it is float32, not {flat.dtype}.")
         self._model.write_parameters(flat, trainable_only)
 
     def export_model_for_inferencing(

@@ -47,8 +47,8 @@ def _float32(value: numbers.Real | int) -> float:
 class Properties:
     """All properties of a state, sorted by name.
 
-    Iterating gives pairs of name and value; `in` and `[]` take names. Values are integers (64 bits),
-    floats (32 bits: they are rounded when set, not only when saved) and strings.
+    Iterating gives pairs of name and value; `in` and `[]` take names. Values are integers (64
+    bits), floats (32 bits: they are rounded when set, not only when saved) and strings.
     """
 
     def __init__(self, state: State) -> None:

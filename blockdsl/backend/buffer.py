@@ -19,6 +19,14 @@ from blockdsl.graph.tensor import elem_type_of, np_dtype
 class Buffer:
     """A tensor of fixed type and shape at a fixed address.
 
+    Args:
+        array: What it holds; on the CPU this is taken over as the memory itself, unless it is not
+            contiguous or not writable.
+        device: Where it lies.
+
+    Attributes:
+        value: The same memory as an OrtValue.
+
     Example:
         >>> weights = np.zeros(2, np.float32)
         >>> buffer = Buffer(weights)
@@ -30,7 +38,6 @@ class Buffer:
     __slots__ = ("_host", "device", "dtype", "shape", "value")
 
     def __init__(self, array: Array, device: Device = CPU) -> None:
-        """Takes over an array: on the CPU its own memory if it is contiguous and writable."""
         # Not ascontiguousarray, which turns a scalar into a vector.
         array = np.require(array, requirements=["C", "A", "W"])
         self.device = device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from blockdsl.backend.engine import Array
-from blockdsl.backend.files import StrPath, read_model, replacing
+from blockdsl.backend.files import StrPath, is_ort_format, read_model, replacing
 from blockdsl.backend.walk import all_nodes, called_functions, reads
 from blockdsl.errors import EngineError, StateError, UnknownNameError, near
 
@@ -35,6 +36,12 @@ def export_for_inference(
         parameter_names: The inputs of the eval model that are parameters.
         value_of: Gives the current value of a parameter.
     """
+    if is_ort_format(eval_model, "eval model"):
+        raise EngineError(
+            f"The eval model '{os.fspath(eval_model)}' is in the .ort format, whose graph is "
+            "fixed, so that no inference model can be made of it. Make the module with the .onnx "
+            "file that lies beside it."
+        )
     model = read_model(eval_model, "eval model")
     write_model(inference_model(model, output_names, parameter_names, value_of), path)
 
@@ -100,7 +107,7 @@ def write_model(model: onnx.ModelProto, path: StrPath) -> None:
         with replacing(path) as fresh:
             fresh.write_bytes(model.SerializeToString())
     except OSError as error:
-        raise EngineError(f"The model '{path}' cannot be written: {error}") from error
+        raise EngineError(f"The model '{path}' cannot be written: {error.strerror}.") from error
 
 
 def _check_names(graph: onnx.GraphProto, output_names: Sequence[str]) -> None:

@@ -75,8 +75,9 @@ def check_feeds(
     feeds = [_as_tensor(spec, value, model) for spec, value in zip(specs, values, strict=True)]
     sizes: dict[str, tuple[int, str]] = {}
     for spec, feed in zip(specs, feeds, strict=True):
-        _check_type(spec, feed, model)
-        _check_shape(spec, feed, model, sizes)
+        given = _given(feed)
+        _check_type(spec, given, feed, model)
+        _check_shape(spec, given, model, sizes)
     return feeds
 
 
@@ -130,43 +131,45 @@ def _given(feed: Any) -> TensorType:
     return TensorType(int(elem_type), feed.shape)
 
 
-def _check_type(spec: InputSpec, feed: Any, model: str) -> None:
-    given = _given(feed)
+def _check_type(spec: InputSpec, given: TensorType, feed: Any, model: str) -> None:
     if given.elem_type == spec.type.elem_type:
         return
     if given.elem_type == onnx.TensorProto.UNDEFINED:
-        raise FeedError(f"Input '{spec.name}' of the {model} is declared as {spec.type} but was "
-                        f"given an array of {feed.dtype}.")  # fmt: skip
+        raise FeedError(f"{_declared(spec, model)} but was given an array of {feed.dtype}.")
     raise FeedError(
-        f"Input '{spec.name}' of the {model} is declared as {spec.type} but was given {given}. "
-        f"Convert it: `.astype(np.{spec.type.dtype.name})`."
+        f"{_declared(spec, model)} but was given {given}. Convert it: "
+        f"`.astype(np.{spec.type.dtype.name})`."
     )
 
 
-def _check_shape(spec: InputSpec, feed: Any, model: str, sizes: dict[str, tuple[int, str]]) -> None:
-    if spec.type.shape is None:
+def _check_shape(
+    spec: InputSpec, given: TensorType, model: str, sizes: dict[str, tuple[int, str]]
+) -> None:
+    """Checks rank and dimensions; `sizes` has the sizes of the named dimensions so far."""
+    declared, shape = spec.type.shape, given.shape
+    if declared is None or shape is None:
         return
-    given = _given(feed)
-    assert given.shape is not None
-
-    def what() -> str:
-        return (
-            f"Input '{spec.name}' of the {model} is declared as {spec.type} but was given {given}"
+    if len(shape) != len(declared):
+        raise FeedError(
+            f"{_declared(spec, model)} but was given {given}, of rank {len(shape)} instead of "
+            f"{len(declared)}."
         )
-
-    if len(given.shape) != len(spec.type.shape):
-        raise FeedError(f"{what()}, of rank {len(given.shape)} instead of {len(spec.type.shape)}.")
-    for axis, (wanted, size) in enumerate(zip(spec.type.shape, given.shape, strict=True)):
-        assert isinstance(size, int)
-        if isinstance(wanted, int) and wanted != size:
-            raise FeedError(
-                f"{what()}: axis {axis} must be {wanted}, not {size}. To feed any size (a last, "
-                "smaller batch), give that axis a name in the forward model and generate the "
-                f"artifacts again: `input.type.tensor_type.shape.dim[{axis}].dim_param = 'batch'`."
-            )
+    for axis, (wanted, size) in enumerate(zip(declared, shape, strict=True)):
         if isinstance(wanted, str):
-            known, owner = sizes.setdefault(wanted, (size, spec.name))
+            known, owner = sizes.setdefault(wanted, (int(size or 0), spec.name))
             if known != size:
                 raise FeedError(
-                    f"{what()}: axis {axis} is '{wanted}', which is {known} in input '{owner}'."
+                    f"{_declared(spec, model)} but was given {given}: axis {axis} is '{wanted}', "
+                    f"which is {known} in input '{owner}'."
                 )
+        elif wanted is not None and wanted != size:
+            raise FeedError(
+                f"{_declared(spec, model)} but was given {given}: axis {axis} must be {wanted}, "
+                f"not {size}. To feed any size (a last, smaller batch), give that axis a name in "
+                "the forward model and generate the artifacts again: "
+                f"`input.type.tensor_type.shape.dim[{axis}].dim_param = 'batch'`."
+            )
+
+
+def _declared(spec: InputSpec, model: str) -> str:
+    return f"Input '{spec.name}' of the {model} is declared as {spec.type}"

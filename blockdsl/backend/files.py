@@ -44,8 +44,9 @@ def replacing(path: StrPath) -> Iterator[Path]:
         raise
 
 
-def is_ort_format(path: StrPath) -> bool:
+def is_ort_format(path: StrPath, what: str = "model") -> bool:
     """Whether a file is a model in ONNX Runtime's own format (`.ort`) and not a protobuf."""
+    _check_exists(path, what)
     with Path(path).open("rb") as file:
         return file.read(8)[4:] == b"ORTM"
 
@@ -61,8 +62,7 @@ def read_model(path: StrPath, what: str = "model", *, weights: bool = True) -> o
     Raises:
         ModelFileError: The file is missing, unreadable or no ONNX model.
     """
-    if not Path(path).is_file():
-        raise ModelFileError(f"The {what} '{os.fspath(path)}' does not exist.")
+    _check_exists(path, what)
     try:
         model = onnx.load(path, load_external_data=weights)
     except OSError as error:
@@ -72,6 +72,13 @@ def read_model(path: StrPath, what: str = "model", *, weights: bool = True) -> o
     if not model.HasField("graph"):
         raise ModelFileError(f"'{os.fspath(path)}' is not an ONNX model: it has no graph.")
     return model
+
+
+def _check_exists(path: StrPath, what: str) -> None:
+    if Path(path).is_dir():
+        raise ModelFileError(f"The {what} '{os.fspath(path)}' is a folder, not a file.")
+    if not Path(path).is_file():
+        raise ModelFileError(f"The {what} '{os.fspath(path)}' does not exist.")
 
 
 def _flush(path: Path) -> None:

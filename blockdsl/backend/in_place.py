@@ -12,37 +12,46 @@ from collections.abc import Iterable
 from onnx import GraphProto, NodeProto
 
 from blockdsl.backend.walk import reads
-from blockdsl.graph.tensor import TensorType
+from blockdsl.graph.tensor import TensorType, is_static
 
 # Kernels that read each element before they write the element at the same place. The runtime's
 # optimizer fuses none of them into a kernel that does otherwise, unless an operator outside these
 # three sets lies between the input and the output (MatMul + Add becomes Gemm; Erf, Tanh and
 # Sigmoid make Gelu; ReduceMean makes LayerNormalization).
-ELEMENTWISE = frozenset(
-    "Abs Add Clip Div Identity Max Min Mul Neg Pow Reciprocal Sign Sqrt Sub Where".split()
-)
+ELEMENTWISE = {
+    *("Abs", "Add", "Clip", "Div", "Identity", "Max", "Min", "Mul", "Neg", "Pow", "Reciprocal"),
+    *("Sign", "Sqrt", "Sub", "Where"),
+}
 # Their result is memory of its own.
-COPYING = frozenset(
-    "And Cast Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Not Or ReduceL1 ReduceL2 "
-    "ReduceMax ReduceMin ReduceSum ReduceSumSquare Shape Size".split()
-)
+COPYING = {
+    *("And", "Cast", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual"),
+    *("Not", "Or", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMin", "ReduceSum"),
+    *("ReduceSumSquare", "Shape", "Size"),
+}
 # Their result may be a view of their input.
-VIEWS = frozenset("Flatten Identity Reshape Squeeze Unsqueeze".split())
+VIEWS = {"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
 
 
 class InPlaceCheck:
-    """Answers for one graph, in time proportional to the nodes between an input and an output."""
+    """Answers for one graph.
+
+    Indexing takes linear time, an answer time proportional to the nodes between input and output.
+
+    Args:
+        graph: The graph.
+    """
 
     def __init__(self, graph: GraphProto) -> None:
-        """Indexes a graph, in linear time; the graph must be sorted, as ONNX demands."""
         self._nodes = list(graph.node)
+        self._sorted = True  # what ONNX demands; the answers rest on it
         self._producer: dict[str, int] = {}
         self._consumers: dict[str, list[int]] = {}
         for index, node in enumerate(self._nodes):
-            for name in dict.fromkeys(reads(node)):
+            for name in dict.fromkeys(filter(None, reads(node))):
                 self._consumers.setdefault(name, []).append(index)
-            for name in node.output:
+            for name in filter(None, node.output):
                 self._producer[name] = index
+                self._sorted &= name not in self._consumers
         self._types = {v.name: TensorType.of(v.type) for v in [*graph.input, *graph.output]}
         self._outputs = {v.name for v in graph.output}
 
@@ -59,7 +68,9 @@ class InPlaceCheck:
         """
         kind = self._types.get(source)
         last = self._producer.get(target)
-        if last is None or kind is None or kind != self._types.get(target):
+        if last is None or not self._sorted:
+            return False
+        if kind is None or not is_static(kind.shape) or kind != self._types.get(target):
             return False
         readers = self._consumers.get(source, [])
         if not readers:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -112,10 +113,8 @@ def installed_wheels() -> dict[str, str]:
     """The installed wheels that provide the Python package `onnxruntime`, with their versions."""
     found = {}
     for name in WHEELS:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return found
 
 
@@ -218,7 +217,7 @@ def _loads(ir_version: int, opset: int) -> bool:
         runtime.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
-    except Exception:  # noqa: BLE001 (the runtime raises classes of its own, of no common base)
+    except Exception:  # the runtime's classes have no common base
         return False
     return True
 

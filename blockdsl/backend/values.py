@@ -1,4 +1,4 @@
-"""OrtValues in and out, for the API that may not import onnxruntime itself."""
+"""OrtValues in and out, for the API, which imports no onnxruntime before something is to be run."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from blockdsl.errors import StateError
 if TYPE_CHECKING:
     from onnxruntime import OrtValue, SessionOptions
 
-__all__ = ["OrtValue", "SessionOptions", "as_ort_value", "contiguous", "flat_array", "is_ort_value"]
-
-
-@cache
-def _classes() -> tuple[type, type]:
-    """The two classes of tensors in the runtime's memory: Python's and the C extension's."""
-    runtime = load_runtime()
-    native = importlib.import_module("onnxruntime.capi._pybind_state")
-    return runtime.OrtValue, native.OrtValue
+__all__ = [
+    "OrtValue",
+    "SessionOptions",
+    "as_array",
+    "as_ort_value",
+    "contiguous",
+    "flat_array",
+    "is_ort_value",
+]
 
 
 def is_ort_value(value: object) -> bool:
@@ -35,6 +35,14 @@ def as_ort_value(value: Any) -> OrtValue:
     """An OrtValue of either class as one of Python's class."""
     python, native = _classes()
     return python(value) if isinstance(value, native) else value
+
+
+def as_array(value: Any) -> Array:
+    """The contents of an OrtValue of either class; an array is given back as it is."""
+    if isinstance(value, np.ndarray):
+        return value
+    array: Array = _buffers().to_array(as_ort_value(value))
+    return array
 
 
 def contiguous(flat: Array, device: str) -> Any:
@@ -60,11 +68,24 @@ def flat_array(buffer: Any) -> Array:
         buffer: An OrtValue of either class, or anything that NumPy makes an array of.
     """
     if is_ort_value(buffer):
-        array: Array = buffer.numpy()
-    elif isinstance(buffer, np.ndarray) or hasattr(buffer, "__array__"):
-        array = np.asarray(buffer)
-    else:
-        raise StateError(
-            f"A parameter buffer is an OrtValue or a NumPy array, not a {type(buffer).__name__}."
-        )
-    return array.reshape(-1)
+        return as_array(buffer).reshape(-1)
+    if isinstance(buffer, np.ndarray) or hasattr(buffer, "__array__"):
+        return np.asarray(buffer).reshape(-1)
+    raise StateError(
+        f"A parameter buffer is an OrtValue or a NumPy array, not a {type(buffer).__name__}."
+    )
+
+
+@cache
+def _classes() -> tuple[type, type]:
+    """The two classes of tensors in the runtime's memory: Python's and the C extension's."""
+    runtime = load_runtime()
+    native = importlib.import_module("onnxruntime.capi._pybind_state")
+    return runtime.OrtValue, native.OrtValue
+
+
+@cache
+def _buffers() -> Any:
+    """The module of buffers, which imports onnxruntime."""
+    load_runtime()
+    return importlib.import_module("blockdsl.backend.buffer")

@@ -34,7 +34,8 @@ def build_gradients(
         seed: The cotangent of `of`, of its type and shape; one by default.
 
     Returns:
-        For every name in `wrt` its gradient, a tensor named `<name>_grad`.
+        For every name in `wrt` its gradient, a tensor named `<name>_grad` (`<name>_grad_1` if there
+        is one of that name already: gradients can be differentiated in turn).
 
     Raises:
         UnknownNameError: There is no such tensor.
@@ -44,9 +45,9 @@ def build_gradients(
     graph.sync()
     with activate(graph):
         _check(graph, of, wrt, seed)
-        _expand_functions(graph, of, wrt)
+        _expand_functions(graph, [of], wrt)
         start = len(graph.proto.graph.node)
-        path = _path(graph, of, wrt)
+        path = _path(graph, [of], wrt)
         _explain_blocked(graph, of, wrt, path)
         with graph.names.root(), graph.scope("grad"):
             first = graph.value(seed) if seed else ones_like(graph.value(of))
@@ -55,11 +56,45 @@ def build_gradients(
         return _finish(graph, start, wrt, gradients)
 
 
+def pull_back(graph: Graph, cotangents: Mapping[str, Value], wrt: Sequence[str]) -> list[Value]:
+    """Carry cotangents of several tensors back to others: for rules that build bodies of loops.
+
+    Args:
+        graph: The graph; it is the current one.
+        cotangents: The cotangent of each tensor to start from.
+        wrt: The tensors to end at.
+
+    Returns:
+        The cotangent of each of these, zeros where nothing flows.
+    """
+    starts = list(cotangents)
+    _expand_functions(graph, starts, wrt)
+    found = _propagate(graph, _path(graph, starts, wrt), dict(cotangents))
+    return [found[name] if name in found else zeros_like(graph.value(name)) for name in wrt]
+
+
+def influences(graph: Graph, of: str, names: Sequence[str]) -> list[str]:
+    """Those of some tensors by which a tensor can be differentiated.
+
+    Args:
+        graph: The graph.
+        of: The tensor to differentiate.
+        names: The tensors to differentiate by.
+
+    Returns:
+        The names from which a gradient can flow, in their order.
+    """
+    used = {name for node in _path(graph, [of], names) for name in node.input} | {of}
+    return [name for name in names if name in used]
+
+
 def _check(graph: Graph, of: str, wrt: Sequence[str], seed: str | None) -> None:
     for name in (of, *wrt):
         if name not in graph:
             known = [*graph.parameters, *graph.user_inputs(), *graph.initializer_names()]
-            raise UnknownNameError(f"Node arg {name} is not found in the graph. {near(name, known)}")
+            raise UnknownNameError(
+                f"Node arg {name} is not found in the graph. {near(name, known)}"
+            )
         if not graph.type_of(name).is_float:
             what = "the loss" if name == of else "a gradient"
             raise GradientError(
@@ -74,7 +109,7 @@ def _check(graph: Graph, of: str, wrt: Sequence[str], seed: str | None) -> None:
         )
 
 
-def _path(graph: Graph, of: str, wrt: Sequence[str]) -> list[NodeProto]:
+def _path(graph: Graph, of: Sequence[str], wrt: Sequence[str]) -> list[NodeProto]:
     """The nodes that lie between `wrt` and `of`, in order."""
     reached = set(wrt)
     touched = []
@@ -82,7 +117,7 @@ def _path(graph: Graph, of: str, wrt: Sequence[str]) -> list[NodeProto]:
         if any(name in reached for name in node.input) and not _stops(node):
             reached.update(o for o in node.output if o and _carries(graph, o))
             touched.append(node)
-    needed, path = {of}, []
+    needed, path = set(of), []
     for node in reversed(touched):
         if any(output in needed for output in node.output):
             needed.update(name for name in node.input if name in reached)
@@ -103,7 +138,7 @@ def _domain(node: NodeProto) -> str:
     return "" if node.domain == "ai.onnx" else node.domain
 
 
-def _expand_functions(graph: Graph, of: str, wrt: Sequence[str]) -> None:
+def _expand_functions(graph: Graph, of: Sequence[str], wrt: Sequence[str]) -> None:
     """Replace calls on the path that have no rule by their bodies, until none is left."""
     while True:
         calls = {}
@@ -137,9 +172,7 @@ def _no_rule(node: NodeProto) -> str:
     )
 
 
-def _explain_blocked(
-    graph: Graph, of: str, wrt: Sequence[str], path: Sequence[NodeProto]
-) -> None:
+def _explain_blocked(graph: Graph, of: str, wrt: Sequence[str], path: Sequence[NodeProto]) -> None:
     """An error for what reaches the loss only through an operator without a derivative."""
     on_path = {name for node in path for name in node.input} | {of}
     blocked = [name for name in wrt if name not in on_path]
@@ -251,7 +284,8 @@ def _finish(
     own = {output: node for node in nodes for output in node.output}
     named = {}
     for name, gradient in zip(wrt, gradients, strict=True):
-        target = f"{name}_grad"
+        with graph.names.root():
+            target = graph.names.unique(f"{name}_grad")
         node = own.get(gradient)
         if node is not None and counts[gradient] == 1:
             named[str(name)] = graph.rename_output(node, list(node.output).index(gradient), target)

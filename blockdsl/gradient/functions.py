@@ -7,6 +7,7 @@ and the body is differentiated.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
@@ -27,8 +28,8 @@ def function_of(graph: Graph, node: NodeProto) -> FunctionProto | None:
 
 
 def _schema_body(graph: Graph, node: NodeProto, form: Operator) -> FunctionProto | None:
-    schema, version = form.schema, graph.opset(form.domain)
-    assert schema is not None
+    schema: Any = form.schema
+    version = graph.opset(form.domain)
     if schema.has_function:
         fitting = [v for v in schema.function_opset_versions if v <= version]
         return _parse(schema.get_function_with_opset_version(max(fitting))) if fitting else None
@@ -44,17 +45,20 @@ def _schema_body(graph: Graph, node: NodeProto, form: Operator) -> FunctionProto
     return None
 
 
-def _parse(body: FunctionProto | bytes) -> FunctionProto | None:
+def _parse(body: Any) -> FunctionProto | None:
     if not body:
         return None
-    return FunctionProto.FromString(body) if isinstance(body, bytes) else body
+    parsed: FunctionProto = FunctionProto.FromString(body) if isinstance(body, bytes) else body
+    return parsed
 
 
 def inlined(graph: Graph, node: NodeProto, function: FunctionProto) -> list[NodeProto]:
     """The nodes of a function's body in the place of a node that calls it."""
     names = dict(zip(function.input, [*node.input, *[""] * len(function.input)], strict=False))
     names |= {
-        formal: actual for formal, actual in zip(function.output, node.output, strict=False) if actual
+        formal: actual
+        for formal, actual in zip(function.output, node.output, strict=False)
+        if actual
     }
     values = {a.name: a for a in function.attribute_proto} | {a.name: a for a in node.attribute}
     body = []

@@ -29,25 +29,42 @@ def skeleton(model: ModelProto) -> ModelProto:
 
     The time and memory it takes do not depend on the weights.
     """
-    bare = ModelProto(ir_version=max(model.ir_version, 4))
-    bare.opset_import.extend(model.opset_import)
-    bare.functions.extend(model.functions)
-    graph, source = bare.graph, model.graph
+    large = frozenset(t.name for t in model.graph.initializer if not is_small(t))
+    bare = lift_initializers(model, large)
+    bare.ir_version = max(model.ir_version, 4)
+    return bare
+
+
+def lift_initializers(model: ModelProto, names: frozenset[str]) -> ModelProto:
+    """A copy of a model in which some initializers are graph inputs, after the others.
+
+    An initializer that is listed as an input too, as IR versions before 4 do, is one or the other
+    in the copy.
+    """
+    copy = ModelProto(
+        ir_version=max(model.ir_version, 4),
+        producer_name=model.producer_name,
+        producer_version=model.producer_version,
+        domain=model.domain,
+        model_version=model.model_version,
+        doc_string=model.doc_string,
+    )
+    for field in ("opset_import", "functions", "metadata_props"):
+        getattr(copy, field).extend(getattr(model, field))
+    graph, source = copy.graph, model.graph
     graph.name = source.name or "graph"
-    graph.node.extend(source.node)
-    graph.input.extend(source.input)
-    graph.output.extend(source.output)
-    graph.value_info.extend(source.value_info)
-    graph.sparse_initializer.extend(source.sparse_initializer)
-    inputs = {value.name for value in source.input}
+    for field in ("node", "output", "value_info", "sparse_initializer", "quantization_annotation"):
+        getattr(graph, field).extend(getattr(source, field))
+    own = {tensor.name for tensor in source.initializer}
+    graph.input.extend(value for value in source.input if value.name not in own)
     for tensor in source.initializer:
-        if is_small(tensor):
-            graph.initializer.append(tensor)
-        elif tensor.name not in inputs:
+        if tensor.name in names:
             graph.input.append(
                 helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             )
-    return bare
+        else:
+            graph.initializer.append(tensor)
+    return copy
 
 
 def check_model(model: ModelProto) -> None:

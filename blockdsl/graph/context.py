@@ -134,9 +134,7 @@ def empty_base(opset_version: int | None = None) -> Iterator[ModelHandle]:
     opset = opset_version or 17
     proto = ModelProto(ir_version=ir_version_of(opset), producer_name="blockdsl")
     proto.graph.name = "graph"
-    proto.opset_import.extend(
-        [helper.make_opsetid(MICROSOFT, 1), helper.make_opsetid("", opset)]
-    )
+    proto.opset_import.extend([helper.make_opsetid(MICROSOFT, 1), helper.make_opsetid("", opset)])
     with _open(proto, None) as handle:
         yield handle
 

@@ -107,4 +107,3 @@ _RANK_RULES: dict[str, Callable[[NodeProto, Types], int | None]] = {
     "Slice": _same_rank,
     "Resize": _same_rank,
 }
-

@@ -13,7 +13,7 @@ from blockdsl.graph.tensor import Dim, elem_type_of
 from blockdsl.graph.value import Value
 
 
-def input(name: str, dtype: Any = np.float32, shape: Sequence[Dim] = ()) -> Value:  # noqa: A001
+def input(name: str, dtype: Any = np.float32, shape: Sequence[Dim] = ()) -> Value:
     """Add an input to the model under construction.
 
     Args:
@@ -64,7 +64,7 @@ def input_like(like: str, name: str, dtype: Any = None) -> Value:
         return graph.value(name)
     if like not in graph:
         raise UnknownNameError(
-            f"Could not find input or output with name {str(like)}. "
+            f"Could not find input or output with name {like!s}. "
             f"{near(like, list(graph.known_names()))}"
         )
     found = graph.type_of(like)

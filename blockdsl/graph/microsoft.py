@@ -27,7 +27,6 @@ def _norm(node: NodeProto, types: Types) -> list[TypeProto]:
     return [helper.make_tensor_type_proto(elem_type, [])]
 
 
-
 _TABLE: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], Rule]] = {
     # name: inputs ("?" optional, "*" variadic), outputs, attributes, type rule
     "InPlaceAccumulatorV2": (

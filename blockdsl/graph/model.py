@@ -1,32 +1,26 @@
-"""The model under construction: a live `onnx.ModelProto` and an index of it.
-
-Blocks append to the proto, through `op` or, as onnxblock code does, by hand. After every build the
-index looks at what was appended, and only at that: each new node is checked against its schema
-and its outputs are typed. So validation costs what was added, never what the model holds.
-"""
+"""The model under construction: a live `onnx.ModelProto` that blocks append to."""
 
 from __future__ import annotations
 
 import os
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, TypeProto, checker, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TypeProto, helper, numpy_helper
 
 from blockdsl.errors import GraphError, UnknownNameError, near
-from blockdsl.graph import microsoft
-from blockdsl.graph.check import check_model, is_small, skeleton
-from blockdsl.graph.infer import infer_outputs
-from blockdsl.graph.naming import Namer
-from blockdsl.graph.schema import Operator, operator
+from blockdsl.graph.check import check_model, lift_initializers
+from blockdsl.graph.index import Index, reads
+from blockdsl.graph.schema import Operator, attribute_kind
 from blockdsl.graph.tensor import Dim, TensorType, elem_type_of
 from blockdsl.graph.value import Value
 
 
-class Graph:
+class Graph(Index):
     """A model that grows.
 
     Args:
@@ -35,80 +29,14 @@ class Graph:
     """
 
     def __init__(self, proto: ModelProto, path: str | os.PathLike[str] | None = None) -> None:
-        self.proto = proto
+        super().__init__(proto)
         self.path = path
+        self.depth = 0
         self.parameters: list[str] = []
         """The initializers that blocks made as parameters, in order."""
-        self.names = Namer()
-        self._types: dict[str, TypeProto] = {}
-        self._tensors: dict[str, TensorType | None] = {}
-        self._constants: dict[str, TensorProto] = {}
-        self._producers: dict[str, NodeProto] = {}
+        self.constants_made: set[str] = set()
+        """The initializers that are constants of the blocks' making."""
         self._interned: dict[tuple[Any, ...], str] = {}
-        self._seen = (0, 0, 0, 0)
-        self._opsets = {o.domain or "": o.version for o in proto.opset_import}
-        self._reindex()
-
-    # -- what is there -------------------------------------------------------------------------
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._types or name in self._producers
-
-    def type_of(self, name: str) -> TensorType:
-        """The type of a tensor.
-
-        Raises:
-            UnknownNameError: There is no such tensor.
-            GraphError: It is not a tensor, or its type is not known.
-        """
-        if name not in self._tensors:
-            if name not in self:
-                self.sync()
-            self._tensors[name] = TensorType.of(self.type_proto(name))
-        found = self._tensors[name]
-        if found is None:
-            raise GraphError(f"{str(name)!r} is a sequence, an optional or a map, not a tensor.")
-        return found
-
-    def is_tensor(self, name: str) -> bool:
-        """Whether a name is that of a tensor of known type."""
-        found = self._types.get(name)
-        return found is not None and found.HasField("tensor_type")
-
-    def known_names(self) -> Iterable[str]:
-        """Every name that has a type."""
-        return self._types.keys()
-
-    def type_proto(self, name: str) -> TypeProto:
-        """The `TypeProto` of a value; see `type_of` for the errors."""
-        if name in self._types:
-            return self._types[name]
-        if name in self._producers:
-            raise GraphError(
-                f"The type of {str(name)!r}, an output of {self._producers[name].op_type}, is not "
-                f"known. Add a value_info for it to the model."
-            )
-        raise UnknownNameError(f"The model has no tensor {str(name)!r}. {near(name, self._types)}")
-
-    def constant_value(self, name: str) -> np.ndarray | None:
-        """The value of a small constant, `None` if the tensor is not one."""
-        tensor = self._constants.get(name)
-        return None if tensor is None else numpy_helper.to_array(tensor)
-
-    def producer(self, name: str) -> NodeProto | None:
-        """The node that computes a tensor, `None` for inputs and initializers."""
-        return self._producers.get(name)
-
-    def opset(self, domain: str = "") -> int:
-        """The version of a domain that the model imports, 0 if it does not."""
-        return self._opsets.get(domain, 0)
-
-    def operator_of(self, node: NodeProto) -> Operator | None:
-        """The operator of a node in this model's opset, `None` if nothing is known of it."""
-        if node.domain == microsoft.DOMAIN:
-            return microsoft.OPERATORS.get(node.op_type)
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        return operator(node.op_type, self.opset(domain), domain)
 
     def value(self, name: str) -> Value:
         """A tensor of this model as a `Value`."""
@@ -156,7 +84,9 @@ class Graph:
         name = self.names.unique(op.name)
         node = NodeProto(op_type=op.name, name=name, domain=op.domain)
         node.input.extend(inputs)
-        node.output.extend(_output_names(name, op, outputs) if isinstance(outputs, int) else outputs)
+        node.output.extend(
+            _output_names(name, op, outputs) if isinstance(outputs, int) else outputs
+        )
         for key, value in (attributes or {}).items():
             node.attribute.append(_attribute(op, key, value))
         if op.domain not in self._opsets:
@@ -177,6 +107,7 @@ class Graph:
         with self.names.root():
             name = self.names.unique(_constant_name(array, hint))
         self._add_initializer(array, name)
+        self.constants_made.add(name)
         if small:
             self._interned[key] = name
         return self.value(name)
@@ -196,7 +127,9 @@ class Graph:
         """
         self.sync()
         if name in self:
-            raise GraphError(f"The model already has a tensor {name!r}: give the input another name.")
+            raise GraphError(
+                f"The model already has a tensor {name!r}: give the input another name."
+            )
         info = helper.make_tensor_value_info(name, elem_type, shape)
         self.proto.graph.input.append(info)
         self._declare(name, info.type)
@@ -256,7 +189,7 @@ class Graph:
         for node in reversed(tail):
             if any(output in needed for output in node.output):
                 kept.append(node)
-                needed.update(_reads(node))
+                needed.update(reads(node))
             else:
                 for output in node.output:
                     self._types.pop(output, None)
@@ -281,25 +214,50 @@ class Graph:
 
     # -- what is handed out --------------------------------------------------------------------
 
-    def fork(self) -> Graph:
-        """A graph that starts as this one and goes its own way; small initializers come along.
+    def fork(self, lifted: Iterable[str] = ()) -> Graph:
+        """A graph that starts as this one and goes its own way.
 
-        Large ones stay behind as types: the fork is for models whose weights live elsewhere.
+        Args:
+            lifted: Initializers that become graph inputs of the fork, after the inputs there are
+                and in the order of the initializers: their values stay behind.
+
+        Returns:
+            The fork.
         """
-        bare = skeleton(self.proto)
-        bare.ir_version = self.proto.ir_version
-        bare.producer_name = self.proto.producer_name
-        bare.metadata_props.extend(self.proto.metadata_props)
         twin = Graph.__new__(Graph)
         twin.__dict__.update(self.__dict__)
-        twin.proto = bare
+        twin.proto = lift_initializers(self.proto, frozenset(lifted))
         twin.parameters = list(self.parameters)
         twin.names = self.names.copy()
-        for field in ("_types", "_tensors", "_constants", "_interned", "_opsets"):
+        for field in ("_types", "_tensors", "_interned", "_opsets"):
             setattr(twin, field, dict(getattr(self, field)))
-        twin._producers = {o: n for n in bare.graph.node for o in n.output if o}
+        twin._constants = {n: t for n, t in self._constants.items() if n not in lifted}
+        twin._producers = {o: n for n in twin.proto.graph.node for o in n.output if o}
         twin._seen = twin._counts()
         return twin
+
+    @contextmanager
+    def body(self, name: str) -> Iterator[Graph]:
+        """A graph inside this one, for the body of a `Scan`, `Loop` or `If`.
+
+        What is built while it is open goes into it; it sees the tensors of the graphs around it,
+        and its names are unique among theirs. Its `proto.graph` is the body once it is closed.
+        """
+        child = Graph.__new__(Graph)
+        child.__dict__.update(self.__dict__)
+        child.depth = self.depth + 1
+        child.proto = ModelProto(ir_version=self.proto.ir_version)
+        child.proto.opset_import.extend(self.proto.opset_import)
+        child.proto.graph.name = self.names.unique(name)
+        for field in ("_types", "_tensors", "_constants", "_producers"):
+            setattr(child, field, ChainMap({}, getattr(self, field)))
+        child._interned = {}
+        child._seen = child._counts()
+        yield child
+
+    def replace_with(self, other: Graph) -> None:
+        """Go on as another graph: what is current here is that one's model from now on."""
+        self.__dict__.update(other.__dict__)
 
     def check(self) -> None:
         """The full check of the whole model, without its weights.
@@ -309,138 +267,6 @@ class Graph:
         """
         self.sync()
         check_model(self.proto)
-
-    # -- the index -----------------------------------------------------------------------------
-
-    def sync(self) -> None:
-        """Bring the index up to date with what was appended to the proto by hand.
-
-        Raises:
-            GraphError: Something that was appended is not valid.
-        """
-        if self._seen == self._counts():
-            return
-        inputs, initializers, values, nodes = self._seen
-        graph = self.proto.graph
-        if any(now < before for now, before in zip(self._counts(), self._seen, strict=True)):
-            self._reindex()
-            return
-        for info in [*graph.input[inputs:], *graph.value_info[values:]]:
-            self._declare(info.name, info.type)
-        for tensor in graph.initializer[initializers:]:
-            self._declare_initializer(tensor)
-        self._opsets = {o.domain or "": o.version for o in self.proto.opset_import}
-        for node in graph.node[nodes:]:
-            self._admit(node)
-        self._seen = self._counts()
-
-    def _counts(self) -> tuple[int, int, int, int]:
-        graph = self.proto.graph
-        return len(graph.input), len(graph.initializer), len(graph.value_info), len(graph.node)
-
-    def _reindex(self) -> None:
-        """Index the whole model anew, with ONNX's inference over all of it at once."""
-        graph = self.proto.graph
-        for table in (self._types, self._tensors, self._constants, self._producers):
-            table.clear()
-        inferred = graph
-        if graph.node:
-            try:
-                inferred = onnx.shape_inference.infer_shapes(
-                    skeleton(self.proto), data_prop=True
-                ).graph
-            except onnx.shape_inference.InferenceError as error:
-                raise GraphError(f"The base model is not valid ONNX: {error}") from error
-        for info in [*inferred.value_info, *graph.output, *inferred.output, *graph.input]:
-            self._declare(info.name, info.type)
-        for tensor in graph.initializer:
-            self._declare_initializer(tensor)
-        for node in graph.node:
-            self._producers.update(dict.fromkeys(filter(None, node.output), node))
-            for name in (node.name, *node.output):
-                self.names.take(name)
-            self._note_constant(node)
-        for node in graph.node:
-            self._complete(node)
-        self._seen = self._counts()
-
-    def _complete(self, node: NodeProto) -> None:
-        """Type what ONNX's inference of the whole model left untyped or without a rank."""
-        if all(self._has_rank(output) for output in node.output if output):
-            return
-        op = self.operator_of(node)
-        known = all(name in self._types for name in node.input if name)
-        if op is None or not known:
-            return
-        for name, found in self._infer(node, op).items():
-            if not self._has_rank(name):
-                self._types[name] = found
-                self._tensors.pop(name, None)
-
-    def _has_rank(self, name: str) -> bool:
-        found = self._types.get(name)
-        if found is None:
-            return False
-        return not found.HasField("tensor_type") or found.tensor_type.HasField("shape")
-
-    def _admit(self, node: NodeProto) -> None:
-        """Check a node that was appended by hand, and index it."""
-        for name in _reads(node):
-            if name not in self:
-                raise GraphError(
-                    f"Node {node.name!r} ({node.op_type}) reads {name!r}, which no input, "
-                    f"initializer or earlier node provides. {near(name, self._types)}"
-                )
-        for name in node.output:
-            if name and name in self._producers:
-                other = self._producers[name]
-                raise GraphError(
-                    f"Node {node.name!r} ({node.op_type}) writes {name!r}, which node "
-                    f"{other.name!r} ({other.op_type}) writes already: every tensor is written once."
-                )
-        op = self.operator_of(node)
-        if op is not None and op.schema is not None:
-            context = checker.C.CheckerContext()
-            context.ir_version = self.proto.ir_version
-            context.opset_imports = self._opsets
-            try:
-                checker.check_node(node, context)
-            except checker.ValidationError as error:
-                raise GraphError(f"Node {node.name!r} ({node.op_type}): {error}") from error
-        self._register(node, self._infer(node, op) if op is not None else {})
-        self.names.take(node.name)
-
-    def _infer(self, node: NodeProto, op: Operator) -> dict[str, TypeProto]:
-        types = {name: self.type_proto(name) for name in _reads(node)}
-        if op.schema is None:
-            return microsoft.infer_outputs(node, types)
-        constants = {n: self._constants[n] for n in node.input if n in self._constants}
-        opsets = [helper.make_opsetid(d, v) for d, v in self._opsets.items()]
-        return infer_outputs(op, node, types, constants, opsets, self.proto.ir_version)
-
-    def _register(self, node: NodeProto, types: Mapping[str, TypeProto]) -> None:
-        for name in filter(None, node.output):
-            self._producers[name] = node
-            self.names.take(name)
-            if name in types:
-                self._declare(name, types[name])
-        self._note_constant(node)
-
-    def _note_constant(self, node: NodeProto) -> None:
-        if node.op_type == "Constant" and not node.domain and node.attribute[0].HasField("t"):
-            if is_small(node.attribute[0].t):
-                self._constants[node.output[0]] = node.attribute[0].t
-
-    def _declare(self, name: str, proto: TypeProto) -> None:
-        self.names.take(name)
-        if proto.WhichOneof("value") is not None:
-            self._types[name] = proto
-            self._tensors.pop(name, None)
-
-    def _declare_initializer(self, tensor: TensorProto) -> None:
-        self._declare(tensor.name, helper.make_tensor_type_proto(tensor.data_type, tensor.dims))
-        if is_small(tensor):
-            self._constants[tensor.name] = tensor
 
     def _add_initializer(self, array: np.ndarray, name: str) -> None:
         self.sync()
@@ -453,7 +279,7 @@ class Graph:
         if name not in self:
             outputs = [o for n in self.proto.graph.node for o in n.output]
             raise UnknownNameError(
-                f"The provided name {str(name)} is not a graph value info or a graph output. "
+                f"The provided name {name!s} is not a graph value info or a graph output. "
                 f"{near(name, outputs)}"
             )
         return self.type_proto(name)
@@ -461,19 +287,6 @@ class Graph:
     def _import(self, domain: str, version: int) -> None:
         self.proto.opset_import.append(helper.make_opsetid(domain, version))
         self._opsets[domain] = version
-
-
-def _reads(node: NodeProto) -> set[str]:
-    """The tensors that a node reads, those of the outer scope of its subgraphs included."""
-    names = {name for name in node.input if name}
-    for attribute in node.attribute:
-        for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-            inner = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-            for child in graph.node:
-                names |= _reads(child) - inner
-                inner.update(child.output)
-            names |= {o.name for o in graph.output} - inner
-    return names
 
 
 def _output_names(node: str, op: Operator, count: int) -> list[str]:
@@ -494,7 +307,9 @@ def _constant_name(array: np.ndarray, hint: str) -> str:
 
 
 def _attribute(op: Operator, name: str, value: Any) -> onnx.AttributeProto:
-    if op.schema is None:
+    kind = attribute_kind(op, name)
+    if not kind:
         return helper.make_attribute(name, value)
-    kind = onnx.AttributeProto.AttributeType.Value(op.schema.attributes[name].type.name)
-    return helper.make_attribute(name, value, attr_type=kind)
+    return helper.make_attribute(
+        name, value, attr_type=onnx.AttributeProto.AttributeType.Value(kind)
+    )

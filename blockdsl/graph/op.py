@@ -8,8 +8,8 @@ written the same way for both. Numbers and arrays become constants of the type o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any
+from functools import cache
+from typing import Any, overload
 
 import numpy as np
 from onnx import TensorProto
@@ -18,7 +18,7 @@ from blockdsl.errors import OpError, UnknownNameError, near
 from blockdsl.graph import microsoft
 from blockdsl.graph.context import current
 from blockdsl.graph.model import Graph
-from blockdsl.graph.schema import MICROSOFT, ML, Operator, operator_names, require
+from blockdsl.graph.schema import MICROSOFT, ML, Operator, attribute_kind, operator_names, require
 from blockdsl.graph.tensor import FLOATS, elem_type_of, np_dtype
 from blockdsl.graph.value import Value
 
@@ -54,6 +54,12 @@ class _Caller:
     def __init__(self, domain: str, name: str) -> None:
         self._domain, self._name = domain, name
 
+    @overload
+    def __call__(self, *inputs: Any, outputs: None = None, **named: Any) -> Value: ...
+
+    @overload
+    def __call__(self, *inputs: Any, outputs: int, **named: Any) -> tuple[Value, ...]: ...
+
     def __call__(self, *inputs: Any, outputs: int | None = None, **named: Any) -> Any:
         """Append a node.
 
@@ -63,7 +69,7 @@ class _Caller:
             **named: Attributes, and inputs by name.
 
         Returns:
-            The output, a tuple if there are several.
+            The output; a tuple if there are several or their number was given.
         """
         return emit(current(), self._domain, self._name, inputs, named, outputs)
 
@@ -96,13 +102,16 @@ def emit(
             or attributes.
         GraphError: The types or shapes of the inputs do not fit.
     """
+    for given in (*inputs, *named.values()):
+        if isinstance(given, Value) and given.graph.depth > graph.depth:
+            graph = given.graph
     form = _form(graph, domain, name)
     slots, attributes = _arrange(graph, form, inputs, named)
     names = _to_names(graph, form, slots)
     while names and not names[-1]:
         names.pop()
     made = graph.add_node(form, names, outputs or form.required_outputs, attributes)
-    return made[0] if len(made) == 1 else tuple(made)
+    return made[0] if outputs is None and len(made) == 1 else tuple(made)
 
 
 def _form(graph: Graph, domain: str, name: str) -> Operator:
@@ -116,7 +125,7 @@ def _form(graph: Graph, domain: str, name: str) -> Operator:
     return require(name, graph.opset(domain) or _newest_version(domain), domain)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _newest_version(domain: str) -> int:
     from onnx import defs
 
@@ -177,12 +186,12 @@ def _as_attribute(graph: Graph, form: Operator, key: str, given: Any) -> Any:
                 f"and {str(given)!r} is computed. A newer opset takes it as an input."
             )
         given = constant
-    if isinstance(given, np.ndarray) and form.schema is not None:
-        kind = form.schema.attributes[key].type.name
+    if isinstance(given, np.ndarray):
+        kind = attribute_kind(form, key)
         return given.item() if kind in ("INT", "FLOAT") else given.tolist()
     if isinstance(given, bool | np.generic):
         return given.item() if isinstance(given, np.generic) else int(given)
-    if form.schema is not None and form.schema.attributes[key].type.name == "FLOAT":
+    if attribute_kind(form, key) == "FLOAT":
         return float(given)
     return given
 

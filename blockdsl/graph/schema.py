@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import onnx
@@ -47,6 +47,7 @@ class Operator:
 
     @cached_property
     def input_names(self) -> tuple[str, ...]:
+        """The names of the inputs, in order."""
         return tuple(p.name for p in self.inputs)
 
     @cached_property
@@ -63,7 +64,7 @@ class Operator:
         return f"{self.domain}::{self.name}" if self.domain else self.name
 
 
-@lru_cache(maxsize=None)
+@cache
 def operator(name: str, version: int, domain: str = "") -> Operator | None:
     """The form of an operator in an opset, or `None` if that opset does not have it."""
     try:
@@ -73,20 +74,20 @@ def operator(name: str, version: int, domain: str = "") -> Operator | None:
     return None if schema.deprecated else _from_schema(schema)
 
 
-@lru_cache(maxsize=None)
+@cache
 def newest(name: str, domain: str = "") -> Operator | None:
     """The newest form of an operator that the installed onnx knows."""
     versions = _versions().get((domain, name))
     return _from_schema(versions[-1]) if versions else None
 
 
-@lru_cache(maxsize=None)
+@cache
 def all_attributes(name: str, domain: str = "") -> frozenset[str]:
     """The attributes that an operator has in any version."""
     return frozenset(a for s in _versions().get((domain, name), ()) for a in s.attributes)
 
 
-@lru_cache(maxsize=None)
+@cache
 def operator_names(domain: str = "") -> tuple[str, ...]:
     """Every operator of a domain, sorted."""
     return tuple(sorted(name for d, name in _versions() if d == domain))
@@ -124,6 +125,15 @@ def require(name: str, version: int, domain: str = "") -> Operator:
         f"{shown} was removed after opset {last}, and the model has opset {version}. "
         f"Use the operator that replaced it."
     )
+
+
+def attribute_kind(form: Operator, attribute: str) -> str:
+    """The type of an attribute as `AttributeProto` names it ("INTS"), "" if it is not known."""
+    if form.schema is None:
+        return ""
+    kind: Any = form.schema.attributes[attribute].type
+    name: str = kind.name
+    return name
 
 
 def _from_schema(schema: defs.OpSchema) -> Operator:

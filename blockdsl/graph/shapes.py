@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from blockdsl.graph.context import current
 from blockdsl.graph.op import op
 from blockdsl.graph.tensor import Dim, TensorType, is_static
 from blockdsl.graph.value import Value
@@ -41,6 +42,13 @@ def size_of(x: Value, axes: Sequence[int] | None = None) -> Value | float:
     return op.ReduceProd(dims, keepdims=0).cast(x.elem_type)
 
 
+def positions(count: ShapeLike) -> Value:
+    """The numbers 0, 1, ... below a size (a vector of one element), in int64."""
+    if not isinstance(count, Value):
+        return current().add_constant(np.arange(int(np.asarray(count)[0]), dtype=np.int64))
+    return op.Squeeze(op.NonZero(op.Expand(np.ones(1, np.int64), count)), axes=[0])
+
+
 def concat_shape(*parts: ShapeLike) -> ShapeLike:
     """Shape vectors one after the other."""
     if all(not isinstance(p, Value) for p in parts):
@@ -57,7 +65,14 @@ def reshape(x: Value, shape: ShapeLike) -> Value:
     target = tuple(int(d) for d in shape)
     if x.type.shape == target:
         return x
+    if 0 in target and -1 not in target:
+        return _reshape_to_the_letter(x, np.array(target, np.int64))
     return op.Reshape(x, np.array(target, np.int64))
+
+
+def _reshape_to_the_letter(x: Value, shape: ShapeLike) -> Value:
+    """To a shape in which 0 means a dimension of length zero, not "as before"."""
+    return op.Reshape(x, shape, allowzero=1 if x.graph.opset() >= 14 else None)
 
 
 def reshape_like(x: Value, like: Value) -> Value:
@@ -67,14 +82,27 @@ def reshape_like(x: Value, like: Value) -> Value:
     unknown = [i for i, d in enumerate(like.shape) if not isinstance(d, int)]
     if len(unknown) == 1 and 0 not in like.shape:
         return typed_as(reshape(x, [d if isinstance(d, int) else -1 for d in like.shape]), like)
-    return typed_as(reshape(x, shape_of(like)), like)
+    shape = shape_of(like)
+    symbolic = isinstance(shape, Value)
+    return typed_as(_reshape_to_the_letter(x, shape) if symbolic else reshape(x, shape), like)
+
+
+def expand(x: Value, shape: ShapeLike) -> Value:
+    """`x` broadcast to a shape of the same or a higher rank that it does not exceed anywhere."""
+    if x.graph.opset() >= 8:
+        return op.Expand(x, shape)
+    length = shape.shape[0]
+    assert isinstance(length, int)
+    x = x.unsqueeze(*range(length - x.rank))
+    known = shape_of(x)
+    return op.Tile(x, op.Div(shape, known) if isinstance(shape, Value) else shape // known)
 
 
 def expand_like(x: Value, like: Value) -> Value:
     """`x` broadcast to the shape of another tensor."""
     if x.type.shape is not None and x.type.shape == like.type.shape and None not in like.shape:
         return x
-    return typed_as(op.Expand(x, shape_of(like)), like)
+    return typed_as(expand(x, shape_of(like)), like)
 
 
 def typed_as(x: Value, like: Value) -> Value:
@@ -84,7 +112,7 @@ def typed_as(x: Value, like: Value) -> Value:
         found = x.type.shape or (None,) * len(shape)
         merged = tuple(map(_better, shape, found))
         if merged != x.type.shape:
-            x._graph.annotate(x, TensorType(x.elem_type, merged))  # noqa: SLF001
+            x.graph.annotate(x, TensorType(x.elem_type, merged))
     return x
 
 
@@ -97,10 +125,11 @@ def full_like(x: Value, value: float) -> Value:
     """A tensor of the shape and type of another, filled with a number."""
     array = np.array([value], x.dtype)
     if x.is_static and int(np.prod(np.array(x.shape, np.int64))) <= 64:
-        return x._graph.add_constant(np.full(x.shape, value, x.dtype))  # noqa: SLF001
+        shape = np.array(x.shape, np.int64)
+        return x.graph.add_constant(np.full(shape, value, x.dtype))
     if x.rank == 0:
-        return x._graph.add_constant(array.reshape(()))  # noqa: SLF001
-    return typed_as(op.Expand(array, shape_of(x)), x)
+        return x.graph.add_constant(array.reshape(()))
+    return typed_as(expand(x.graph.add_constant(array), shape_of(x)), x)
 
 
 def zeros_like(x: Value) -> Value:
@@ -126,9 +155,7 @@ def sum_to(x: Value, like: Value) -> Value:
     for i, (d, e) in enumerate(zip(wide[lead:], narrow, strict=True), start=lead):
         if e == 1 and d != 1:
             axes.append(i)
-        elif d != e and not isinstance(e, int):
-            open_axes.append(i)
-        elif d is None and e is None:
+        elif (d != e and not isinstance(e, int)) or (d is None and e is None):
             open_axes.append(i)
     if not open_axes:
         if axes == list(range(lead)):
@@ -161,10 +188,9 @@ def normalised_along(name: str, x: Value, axis: int) -> Value:
     only for the last one.
     """
     axis %= x.rank
-    if x._graph.opset() >= 13 or axis == x.rank - 1:  # noqa: SLF001
-        return getattr(op, name)(x, axis=axis)
+    if x.graph.opset() >= 13 or axis == x.rank - 1:
+        result: Value = getattr(op, name)(x, axis=axis)
+        return result
     order = [a for a in range(x.rank) if a != axis] + [axis]
     back = [order.index(a) for a in range(x.rank)]
     return permuted(getattr(op, name)(permuted(x, order), axis=x.rank - 1), back)
-
-

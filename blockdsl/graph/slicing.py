@@ -58,7 +58,9 @@ def _expanded(x: Value, keys: tuple[Any, ...]) -> list[Any]:
     """The keys with `...` written out as full slices."""
     for k in keys:
         if not (k is None or k is ... or isinstance(k, int | slice | Value | np.ndarray | list)):
-            raise OpError(f"{str(x)!r} cannot be indexed with {k!r}: use integers, slices, None, ...")
+            raise OpError(
+                f"{str(x)!r} cannot be indexed with {k!r}: use integers, slices, None, ..."
+            )
     used = sum(k is not None and k is not ... for k in keys)
     if used > x.rank:
         raise OpError(f"{used} indices for {str(x)!r} of rank {x.rank} ({x.type}).")
@@ -78,8 +80,8 @@ def _sliced(x: Value, keys: list[Any]) -> Value:
     starts = [_bound(k.start, 0 if s > 0 else _END) for (_, k), s in zip(cut, steps, strict=True)]
     ends = [_bound(k.stop, _END if s > 0 else -_END) for (_, k), s in zip(cut, steps, strict=True)]
     axes = [a for a, _ in cut]
-    named = {"starts": starts, "ends": ends, "axes": axes}
-    return op.Slice(x, **named, steps=None if all(s == 1 for s in steps) else steps)
+    plain = all(step == 1 for step in steps)
+    return op.Slice(x, starts=starts, ends=ends, axes=axes, steps=None if plain else steps)
 
 
 def _bound(given: int | None, default: int) -> int:

@@ -39,6 +39,7 @@ class Value(str):
     _graph: Graph
 
     def __new__(cls, name: str, graph: Graph) -> Value:
+        """A tensor of that name in a graph."""
         self = super().__new__(cls, name)
         self._graph = graph
         return self
@@ -48,6 +49,11 @@ class Value(str):
 
     def __str__(self) -> str:
         return str.__str__(self)
+
+    @property
+    def graph(self) -> Graph:
+        """The model under construction that the tensor belongs to."""
+        return self._graph
 
     # -- what is known -------------------------------------------------------------------------
 
@@ -98,10 +104,11 @@ class Value(str):
 
     # -- operators -----------------------------------------------------------------------------
 
-    def _op(self, name: str, *inputs: Operand, **attributes: Any) -> Any:
+    def _op(self, name: str, *inputs: Operand, **attributes: Any) -> Value:
         from blockdsl.graph.op import emit
 
-        return emit(self._graph, "", name, inputs, attributes)
+        result: Value = emit(self._graph, "", name, inputs, attributes)
+        return result
 
     def __add__(self, other: Operand) -> Value:  # type: ignore[override]
         if _is_text(self._graph, other):

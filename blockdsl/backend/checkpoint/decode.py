@@ -37,7 +37,7 @@ def decode(buffer: Bytes, read_external: ReadExternal) -> Checkpoint:
 
     Raises:
         FlatbufferError: The bytes are damaged.
-        UnsupportedError: The version is another one, or a tensor is of a type that is not in the table.
+        UnsupportedError: The version is another one, or a tensor is of an unknown type.
     """
     root = _root(buffer)
     module = root.get("module_state", {})
@@ -46,7 +46,8 @@ def decode(buffer: Bytes, read_external: ReadExternal) -> Checkpoint:
     def tensors(tables: Sequence[Table], nominal: bool = False) -> dict[str, Array]:
         arrays: dict[str, Array] = {}
         for table in tables:
-            arrays[_name(table, "name", arrays)] = _array(table, nominal, read_external)
+            name = _name(table, "name", arrays)
+            arrays[name] = _array(table, nominal, read_external)
         return arrays
 
     checkpoint = Checkpoint(

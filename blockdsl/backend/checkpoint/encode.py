@@ -12,7 +12,7 @@ import numpy as np
 from blockdsl.backend.checkpoint.flatbuffer import (
     ALIGNMENT,
     MAX_SIZE,
-    Bytes,
+    Chunk,
     FlatbufferError,
     Table,
     pack,
@@ -42,8 +42,8 @@ class Encoded:
         external_end: Where the external data end.
     """
 
-    chunks: list[bytearray | Bytes]
-    external: list[tuple[int, Bytes]]
+    chunks: list[Chunk]
+    external: list[tuple[int, memoryview]]
     external_end: int
 
 
@@ -95,7 +95,7 @@ class _Tensors:
     """Makes tables of tensors, and collects the data that go to the external file."""
 
     external_from: int | None
-    external: list[tuple[int, Bytes]] = field(default_factory=list)
+    external: list[tuple[int, memoryview]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.end = self.external_from or 0
@@ -108,21 +108,21 @@ class _Tensors:
                 f"It holds {', '.join(DATA_TYPES)}."
             )
         data_type = DATA_TYPES[dtype.name]
-        return {"name": name, "dims": (), "data_type": data_type, "raw_data": np.zeros(0, np.uint8)}
+        return {"name": name, "dims": (), "data_type": data_type, "raw_data": memoryview(b"")}
 
     def full(self, name: str, value: Array) -> Table:
         table = self.nominal(name, value)
         # Neither copies what is contiguous and in the machine's byte order already.
         array = np.asarray(value, dtype=DTYPES[table["data_type"]], order="C")
-        data = array.reshape(-1).view(np.uint8)
+        data = array.reshape(-1).view(np.uint8).data
         table["dims"] = array.shape
-        if self.external_from is None or data.size < INLINE_BELOW:
+        if self.external_from is None or len(data) < INLINE_BELOW:
             table["raw_data"] = data
             return table
         del table["raw_data"]  # 1.19.2 looks at the offset only where this is absent
         offset = self.end + -self.end % ALIGNMENT
         self.external.append((offset, data))
-        self.end = offset + data.size
+        self.end = offset + len(data)
         return table | {"external_data_offset": offset}
 
 

@@ -1,4 +1,4 @@
-"""Flatbuffers from a table of the schema: a reader that trusts nothing, a writer that copies nothing.
+"""Flatbuffers from a table of the schema: the reader trusts nothing, the writer copies nothing.
 
 The generated classes of the `flatbuffers` package do neither. Their accessors follow whatever
 offset the file holds, so that a damaged file ends in a `struct.error` or in silent nonsense, and
@@ -7,15 +7,15 @@ Here the small structures (tables, names, shapes) come first, in one `bytearray`
 vectors follow, each written to the file straight from the array that holds it.
 
 A schema maps the name of a table to its fields, in the order of their slots, and a field to its
-kind: a scalar (`"bool"`, `"int32"`, `"int64"`, `"float"`), `"string"`, `"[int64]"`, `"[ubyte]"`, the
-name of a table, or that name in brackets for a vector of tables. A table is a `dict` without the
-fields that are absent.
+kind: a scalar (`"bool"`, `"int32"`, `"int64"`, `"float"`), `"string"`, `"[int64]"`, `"[ubyte]"`,
+the name of a table, or the one or the other in brackets for a vector. A table is a `dict` without
+the fields that are absent. Byte vectors are NumPy arrays when read, memory views when written.
 
 Example:
     >>> schema = {"Pair": {"name": "string", "data": "[ubyte]"}}
-    >>> chunks = pack(schema, "Pair", b"DEMO", {"name": "x", "data": np.uint8([1, 2])})
+    >>> chunks = pack(schema, "Pair", b"DEMO", {"name": "x", "data": memoryview(b"ab")})
     >>> unpack(schema, "Pair", np.frombuffer(b"".join(chunks), np.uint8))
-    {'name': 'x', 'data': array([1, 2], dtype=uint8)}
+    {'name': 'x', 'data': array([97, 98], dtype=uint8)}
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import numpy.typing as npt
 Schema = Mapping[str, Mapping[str, str]]
 Table = dict[str, Any]
 Bytes = npt.NDArray[np.uint8]
+Chunk = bytearray | memoryview
 
 ALIGNMENT = 16  # of byte vectors in the buffer: enough for elements of every type
 MAX_SIZE = 2**31 - 1  # readers take offsets for signed 32-bit numbers
@@ -69,7 +70,7 @@ def unpack(schema: Schema, root: str, buffer: Bytes) -> Table:
     return reader.table(root, reader.follow(0))
 
 
-def pack(schema: Schema, root: str, identifier: bytes, table: Table) -> list[bytearray | Bytes]:
+def pack(schema: Schema, root: str, identifier: bytes, table: Table) -> list[Chunk]:
     """Writes a flatbuffer, as chunks to be written one after the other.
 
     Args:
@@ -79,7 +80,7 @@ def pack(schema: Schema, root: str, identifier: bytes, table: Table) -> list[byt
         table: The outermost table.
 
     Returns:
-        The chunks; the byte vectors among them are the arrays of `table` themselves.
+        The chunks; among them are the byte vectors of `table` themselves.
 
     Raises:
         FlatbufferError: The buffer would be larger than a flatbuffer can be.
@@ -93,15 +94,16 @@ class _Reader:
     def __init__(self, schema: Schema, buffer: Bytes) -> None:
         self.schema = schema
         self.buffer = buffer
+        self.memory = buffer.data
         self.tables = 0
 
     def check(self, at: int, size: int) -> None:
-        if at < 0 or at + size > len(self.buffer):
-            raise FlatbufferError(f"it points to byte {at + size} of {len(self.buffer)}")
+        if at < 0 or at + size > len(self.memory):
+            raise FlatbufferError(f"it points to byte {at + size} of {len(self.memory)}")
 
     def scalar(self, layout: struct.Struct, at: int) -> Any:
         self.check(at, layout.size)
-        return layout.unpack_from(self.buffer, at)[0]
+        return layout.unpack_from(self.memory, at)[0]
 
     def follow(self, at: int) -> int:
         return at + int(self.scalar(_OFFSET, at))
@@ -136,10 +138,10 @@ class _Reader:
         if kind == "[ubyte]":
             return self.buffer[at : at + count]
         if kind == "[int64]":
-            return struct.unpack_from(f"<{count}q", self.buffer, at)
+            return struct.unpack_from(f"<{count}q", self.memory, at)
         if kind == "string":
             try:
-                return bytes(self.buffer[at : at + count]).decode()
+                return bytes(self.memory[at : at + count]).decode()
             except UnicodeDecodeError:
                 raise FlatbufferError(f"the text at byte {at} is not UTF-8") from None
         return [self.field(kind[1:-1], at + 4 * index) for index in range(count)]
@@ -150,7 +152,7 @@ class _Writer:
         self.schema = schema
         self.buffer = bytearray(4) + identifier  # the first four bytes point to the root
         self.vtables: dict[bytes, int] = {}
-        self.byte_vectors: list[tuple[int, Bytes]] = []  # and where the offset to each one stands
+        self.byte_vectors: list[tuple[int, memoryview]] = []  # and where the offsets stand
 
     def begin(self, pointer: int, alignment: int, skip: int = 0) -> int:
         """Pads so that what follows after `skip` bytes is aligned, and points to what follows."""
@@ -198,15 +200,15 @@ class _Writer:
             for index, item in enumerate(value):
                 self.child(kind[1:-1], item, at + 4 * index)
 
-    def chunks(self) -> list[bytearray | Bytes]:
-        chunks: list[bytearray | Bytes] = [self.buffer]
+    def chunks(self) -> list[Chunk]:
+        chunks: list[Chunk] = [self.buffer]
         size = len(self.buffer)
         for pointer, data in self.byte_vectors:
-            prefix = bytearray(-(size + 4) % ALIGNMENT) + _OFFSET.pack(data.size)
+            prefix = bytearray(-(size + 4) % ALIGNMENT) + _OFFSET.pack(len(data))
             size += len(prefix)
             _OFFSET.pack_into(self.buffer, pointer, size - 4 - pointer)
             chunks += [prefix, data]
-            size += data.size
+            size += len(data)
             if size > MAX_SIZE:
                 raise FlatbufferError(f"it would be larger than {MAX_SIZE} bytes")
         return chunks

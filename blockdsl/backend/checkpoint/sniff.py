@@ -31,7 +31,7 @@ def looks_like(begin: bytes) -> str:
         return "a model in ONNX Runtime's own format; the checkpoint is another file"
     if begin[0] == 8 and begin[2:3] and begin[2] in _MODEL_TAGS:
         return "an ONNX model; the checkpoint is the file 'checkpoint' beside it"
-    if begin[8:9] == b"{":
+    if begin[6:9] == b"\0\0{":  # after the length of what follows
         return "a safetensors file"
     for beginning, kind in _BEGINNINGS.items():
         if begin.startswith(beginning):

@@ -1,13 +1,13 @@
 """Checkpoint files: replaced whole or not at all, and read with errors that name the mistake.
 
-A flatbuffer holds at most 2 GB. The tensors of larger checkpoints stand in a second file, which the
-format calls `<path>.data`. Its name being fixed, the two files cannot be renamed in one stroke, and
-renaming one after the other would leave, for a moment, an old file that points into new data. So
-the data file is not renamed at all. New tensors are written to a place in it that the present
+A flatbuffer holds at most 2 GB. The tensors of larger checkpoints stand in a second file, which
+the format calls `<path>.data`. Its name being fixed, the two files cannot be renamed in one stroke,
+and renaming one after the other would leave, for a moment, an old file that points into new data.
+So the data file is not renamed at all. New tensors are written to a place in it that the present
 checkpoint file does not point to (before its tensors if they fit there, else after them); then the
-checkpoint file is replaced; then what is no longer needed at the end is cut off. At every moment the
-checkpoint on the disk is the old one or the new one. The price is a data file of up to twice the
-size.
+checkpoint file is replaced; then what is no longer needed at the end is cut off. At every moment
+the checkpoint on the disk is the old one or the new one. The price is a data file of up to twice
+the size.
 """
 
 from __future__ import annotations
@@ -19,10 +19,16 @@ from pathlib import Path
 
 import numpy as np
 
-from blockdsl.backend.checkpoint.decode import ReadExternal, UnsupportedError, decode, first_external
+from blockdsl.backend.checkpoint.decode import (
+    ReadExternal,
+    UnsupportedError,
+    decode,
+    first_external,
+)
 from blockdsl.backend.checkpoint.encode import Encoded, encode
-from blockdsl.backend.checkpoint.flatbuffer import ALIGNMENT, Bytes, FlatbufferError
+from blockdsl.backend.checkpoint.flatbuffer import Bytes, FlatbufferError
 from blockdsl.backend.checkpoint.format import IDENTIFIER, Array, Checkpoint
+from blockdsl.backend.checkpoint.sniff import looks_like
 from blockdsl.backend.files import StrPath, replacing
 from blockdsl.errors import CheckpointError, CheckpointNotFoundError, near
 
@@ -113,34 +119,40 @@ def save(
         {'w': array([1., 2.], dtype=float32)}
     """
     name = os.fsdecode(path)
+    target = Path(name).resolve()  # a link stays a link: what it stands for is replaced
+    if target.is_dir():
+        raise CheckpointError(f"Cannot write the checkpoint '{name}': it is a folder.")
+    if not target.parent.is_dir():
+        raise CheckpointNotFoundError(
+            f"Cannot write the checkpoint '{name}': its folder does not exist. Create it first."
+        )
+    data = _external(name)
     size = sum(np.asarray(array).nbytes for array in _arrays(checkpoint))
     in_two = size >= min(external_data_threshold, _HIGHEST_THRESHOLD)
     try:
-        data = _external(name)
-        used_from = _used_from(Path(name), data)
-        # Not quite the size: padding comes on top of it, at most this much for any tensor.
-        needed = size + ALIGNMENT * sum(1 for _ in _arrays(checkpoint))
-        begin = data.stat().st_size if used_from is not None and used_from < needed else 0
-        encoded = encode(checkpoint, begin if in_two else None)
-        if not Path(name).absolute().parent.is_dir():
-            raise CheckpointNotFoundError(
-                f"Cannot write the checkpoint '{name}': its folder does not exist. Create it first."
-            )
+        used_from = _used_from(target, data)
+        encoded = encode(checkpoint, 0 if in_two else None)
+        if used_from is not None and encoded.external_end > used_from:
+            encoded = encode(checkpoint, data.stat().st_size)
         involved = encoded.external or used_from is not None
-        # A link stays a link: the file that it stands for is replaced.
         with (
             _placed(data, encoded, used_from) if involved else nullcontext(),
-            replacing(Path(name).resolve()) as fresh,
+            replacing(target) as fresh,
             fresh.open("wb") as file,
         ):
             file.writelines(encoded.chunks)
     except OSError as error:
-        if isinstance(error, CheckpointError):
-            raise
-        old = " The old one is unchanged." if Path(name).is_file() else ""
+        old = " The old one is unchanged." if target.is_file() else ""
         raise CheckpointError(
             f"Cannot write the checkpoint '{name}': {error.strerror}.{old}"
         ) from error
+
+
+def _missing(path: Path) -> str:
+    folder = path.parent
+    if not folder.is_dir():
+        return f"There is no checkpoint '{path}': the folder '{folder}' does not exist."
+    return f"There is no checkpoint '{path}'. {near(path.name, sorted(os.listdir(folder)))}"
 
 
 def _external(name: str) -> Path:
@@ -168,11 +180,12 @@ def _used_from(path: Path, data: Path) -> int | None:
 
 @contextmanager
 def _placed(data: Path, encoded: Encoded, used_from: int | None) -> Iterator[None]:
-    """Writes the external data beside those in use; the block makes them the ones in use."""
-    end = data.stat().st_size if used_from is not None else 0
+    """Writes external data beside those in use; when the block ends, it is they that are in use."""
+    end = None if used_from is None else data.stat().st_size
     try:
         if encoded.external:
             with data.open("r+b" if data.exists() else "w+b") as file:
+                end = end or 0
                 for offset, chunk in encoded.external:
                     file.seek(offset)
                     file.write(chunk)
@@ -182,7 +195,10 @@ def _placed(data: Path, encoded: Encoded, used_from: int | None) -> Iterator[Non
         end = encoded.external_end
     finally:
         with suppress(OSError):  # what is left over does no harm
-            os.truncate(data, end) if end else data.unlink()
+            if end == 0:
+                data.unlink()
+            elif end:
+                os.truncate(data, end)
 
 
 def _reader(data: Path) -> ReadExternal:

@@ -1,0 +1,70 @@
+"""Checkpoints of parameters, and parameters of checkpoints."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from blockdsl.backend import checkpoint as codec
+from blockdsl.errors import CheckpointError
+from blockdsl.training import Parameters
+
+StrPath = str | os.PathLike[str]
+
+
+def save_checkpoint(
+    parameters: Parameters, path_to_checkpoint: StrPath, nominal_checkpoint: bool = False
+) -> None:
+    """Write the parameters of a training block to a checkpoint.
+
+    Args:
+        parameters: The trained and the frozen parameters: `TrainingBlock.parameters()`.
+        path_to_checkpoint: The file, replaced as a whole.
+        nominal_checkpoint: Whether to leave the values out.
+
+    Raises:
+        CheckpointError: There are no parameters, or the file cannot be written.
+    """
+    if parameters is None:
+        raise CheckpointError(
+            "No checkpoint parameters provided: pass what TrainingBlock.parameters() returns."
+        )
+    trained, frozen = parameters
+    codec.save(
+        codec.Checkpoint(_arrays(trained), _arrays(frozen), nominal=nominal_checkpoint),
+        path_to_checkpoint,
+    )
+
+
+def load_checkpoint_to_model(path_to_checkpoint: StrPath, model: onnx.ModelProto) -> None:
+    """Put the parameters of a checkpoint into a model, in place.
+
+    Args:
+        path_to_checkpoint: The file.
+        model: A forward model whose initializers have the parameters' names.
+
+    Raises:
+        CheckpointError: The file cannot be read, is nominal, or lacks an initializer's shape.
+    """
+    state = codec.load(path_to_checkpoint)
+    if state.nominal:
+        raise CheckpointError(
+            f"{os.fspath(path_to_checkpoint)!r} is a nominal checkpoint: it holds no values."
+        )
+    values = {**state.trainable, **state.frozen}
+    for tensor in model.graph.initializer:
+        if tensor.name in values:
+            value = values[tensor.name]
+            if value.shape != tuple(tensor.dims):
+                raise CheckpointError(
+                    f"The parameter {tensor.name!r} has the shape {value.shape} in the checkpoint "
+                    f"and {tuple(tensor.dims)} in the model."
+                )
+            tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
+
+
+def _arrays(tensors: list[onnx.TensorProto]) -> dict[str, np.ndarray]:
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in tensors}

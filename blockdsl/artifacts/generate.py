@@ -1,0 +1,262 @@
+"""`generate_artifacts`: from a forward model to the files that train it."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from blockdsl import loss as losses
+from blockdsl import optim
+from blockdsl.artifacts.checkpoints import save_checkpoint
+from blockdsl.artifacts.kinds import LossType, OptimType
+from blockdsl.artifacts.parameters import resolve
+from blockdsl.backend.files import read_model
+from blockdsl.backend.ort_format import convert_to_ort
+from blockdsl.blocks import Block, PassThrough
+from blockdsl.errors import ArtifactError, ArtifactTypeError, UnknownNameError, near
+from blockdsl.graph import base, current, empty_base
+from blockdsl.graph import custom_op_library as library_of
+from blockdsl.loss.base import Loss
+from blockdsl.training import Parameters, TrainingBlock
+
+StrPath = str | os.PathLike[str]
+
+_log = logging.getLogger(__name__)
+
+
+def generate_artifacts(
+    model: onnx.ModelProto | StrPath,
+    requires_grad: Sequence[str] | str | None = None,
+    frozen_params: Sequence[str] | None = None,
+    loss: LossType | Block | None = None,
+    optimizer: OptimType | Block | None = None,
+    artifact_directory: StrPath | None = None,
+    prefix: str = "",
+    ort_format: bool = False,
+    custom_op_library: StrPath | None = None,
+    additional_output_names: Sequence[str] | None = None,
+    nominal_checkpoint: bool = False,
+    loss_input_names: Sequence[str] | None = None,
+) -> None:
+    """Write what training needs: the training, evaluation and optimizer models and a checkpoint.
+
+    The files are `training_model.onnx`, `eval_model.onnx`, `optimizer_model.onnx`, `checkpoint`
+    and, if asked for, `nominal_checkpoint`, each with the prefix. They run on either engine of
+    `blockdsl.api` and in the training API of onnxruntime-training 1.19.2. All are written or none.
+
+    Args:
+        model: The forward model, or the path of its file; it is never changed.
+        requires_grad: Names and globs (`"classifier.*"`) of the parameters that are trained;
+            "all" or left out: every floating-point parameter that the loss depends on.
+        frozen_params: Names and globs of parameters that are kept as they are: inputs of the
+            models, and in the checkpoint.
+        loss: A `LossType`, or a block that takes the model's outputs and returns the loss; None
+            if the model's first output is the loss.
+        optimizer: An `OptimType` or a block of `blockdsl.optim`; None for no optimizer model.
+        artifact_directory: Where to write, made if need be; the current directory by default.
+        prefix: What the names of the files begin with.
+        ort_format: Whether to write `.ort` files beside the `.onnx` files.
+        custom_op_library: The library of the custom operators that the model uses.
+        additional_output_names: Tensors that the models put out after the loss.
+        nominal_checkpoint: Whether to write a checkpoint without the values, too.
+        loss_input_names: The tensors that the loss takes, if not the outputs of the model.
+
+    Raises:
+        ArtifactError: The arguments do not fit each other or the model.
+        ModelFileError: The model's file is missing or is not an ONNX model.
+        UnknownNameError: A name is not in the model; the message lists near ones.
+        GradientError: The loss has no gradient by a trained parameter.
+
+    Example:
+        >>> import tempfile, blockdsl
+        >>> from blockdsl import artifacts
+        >>> with blockdsl.empty_base() as handle:
+        ...     x = blockdsl.input("x", shape=("batch", 3))
+        ...     y = blockdsl.blocks.Linear(3, 2)(x)
+        ...     blockdsl.graph.current().set_outputs([y])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     artifacts.generate_artifacts(
+        ...         handle.model,
+        ...         loss=artifacts.LossType.MSELoss,
+        ...         optimizer=artifacts.OptimType.AdamW,
+        ...         artifact_directory=folder,
+        ...     )
+        ...     sorted(os.listdir(folder))
+        ['checkpoint', 'eval_model.onnx', 'optimizer_model.onnx', 'training_model.onnx']
+    """
+    loss_block = _loss_block(loss)
+    optimizer_block = _optimizer_block(optimizer)
+    extra = _names_list("additional_output_names", additional_output_names)
+    loss_inputs = _names_list("loss_input_names", loss_input_names)
+    proto, path = _load(model)
+    library = (
+        contextlib.nullcontext() if custom_op_library is None else library_of(custom_op_library)
+    )
+    training = _Training(loss_block, loss_inputs, extra, requires_grad, frozen_params)
+    with base(proto, path), library:
+        inputs = [output.name for output in proto.graph.output]
+        training(*inputs)
+    training_model, eval_model = training.to_model_proto()
+    parameters = training.parameters()
+    models = {"training_model": training_model, "eval_model": eval_model}
+    if optimizer_block is not None:
+        models["optimizer_model"] = _optimizer_model(optimizer_block, proto, parameters)
+    with _staged(artifact_directory) as folder:
+        for name, made in models.items():
+            file = folder / f"{prefix}{name}.onnx"
+            _save(made, file)
+            if ort_format:
+                convert_to_ort(file, custom_op_library)
+        save_checkpoint(parameters, folder / f"{prefix}checkpoint")
+        if nominal_checkpoint:
+            save_checkpoint(parameters, folder / f"{prefix}nominal_checkpoint", True)
+
+
+class _Training(TrainingBlock):
+    """The loss on top of the model, and what is trained."""
+
+    def __init__(
+        self,
+        loss: Block,
+        loss_inputs: Sequence[str],
+        extra: Sequence[str],
+        requires_grad: Sequence[str] | str | None,
+        frozen_params: Sequence[str] | None,
+    ) -> None:
+        self._loss = loss
+        self._loss_inputs = loss_inputs
+        self._extra = extra
+        self._wanted = requires_grad
+        self._frozen = frozen_params
+
+    def build(self, *outputs: str) -> Any:
+        graph = current()
+        for name in (*self._loss_inputs, *self._extra):
+            if name not in graph:
+                raise UnknownNameError(
+                    f"The provided name {name} is not a graph value info or a graph output. "
+                    f"{near(name, list(graph.known_names()))}"
+                )
+        inputs = self._loss_inputs or outputs
+        _check_loss_inputs(self._loss, inputs, bool(self._loss_inputs))
+        with graph.names.root():
+            built = self._loss(*inputs)
+        made = tuple(built) if isinstance(built, tuple | list) else (built,)
+        trained, frozen = resolve(graph, made[0], self._wanted, self._frozen)
+        for name in trained:
+            self.requires_grad(name)
+        for name in frozen:
+            self.requires_grad(name, False)
+        return (*made, *self._extra)
+
+
+def _check_loss_inputs(loss: Block, inputs: Sequence[str], named: bool) -> None:
+    shown = ", ".join(repr(str(name)) for name in inputs)
+    if isinstance(loss, Loss) and len(inputs) > 1 and not named:
+        raise ArtifactError(
+            f"The model has {len(inputs)} outputs ({shown}), and {type(loss).__name__} takes one. "
+            f"Name it: loss_input_names=[{str(inputs[0])!r}]; or write a loss block that takes all."
+        )
+    try:
+        inspect.signature(loss.build).bind(*inputs)
+    except TypeError as error:
+        raise ArtifactError(
+            f"{type(loss).__name__}.build cannot take the tensors {shown}: {error}. Name the ones "
+            f"it takes, in order, with loss_input_names."
+        ) from error
+
+
+def _loss_block(loss: Any) -> Block:
+    if loss is None:
+        return PassThrough()
+    if isinstance(loss, LossType):
+        made: Block = getattr(losses, loss.name)()
+        return made
+    if isinstance(loss, Block):
+        return loss
+    hint = f" Make an instance: {loss.__name__}()." if isinstance(loss, type) else ""
+    raise ArtifactError(
+        f"Unknown loss provided {type(loss)}. Expected a blockdsl.artifacts.LossType, a "
+        f"blockdsl.Block or None.{hint}"
+    )
+
+
+def _optimizer_block(optimizer: Any) -> Block | None:
+    if optimizer is None or isinstance(optimizer, Block):
+        return optimizer
+    if isinstance(optimizer, OptimType):
+        made: Block = getattr(optim, optimizer.name)()
+        return made
+    hint = f" Make an instance: {optimizer.__name__}()." if isinstance(optimizer, type) else ""
+    raise ArtifactTypeError(
+        f"Unknown optimizer provided {type(optimizer)}. Expected a blockdsl.artifacts.OptimType, "
+        f"an optimizer block or None.{hint}"
+    )
+
+
+def _names_list(argument: str, names: Sequence[str] | None) -> list[str]:
+    if isinstance(names, str) or not isinstance(names, list | tuple | None):
+        raise ArtifactTypeError(
+            f"Unknown type provided for {argument}: {type(names)}. Expected a list of strings."
+        )
+    return list(names or ())
+
+
+def _load(model: Any) -> tuple[onnx.ModelProto, StrPath | None]:
+    if isinstance(model, onnx.ModelProto):
+        return model, None
+    if isinstance(model, str | os.PathLike):
+        return read_model(model), model
+    raise ArtifactTypeError(
+        f"Please pass in either a string or an ONNX ModelProto for the model, not {type(model)}."
+    )
+
+
+def _optimizer_model(
+    optimizer: Block, model: onnx.ModelProto, parameters: Parameters
+) -> onnx.ModelProto:
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
+    with empty_base(opset_version=opset):
+        optimizer(parameters)
+        made: onnx.ModelProto = optimizer.to_model_proto()  # type: ignore[attr-defined]
+    return made
+
+
+def _save(model: onnx.ModelProto, path: Path) -> None:
+    """Write a model; weights that stay inside it go beside it when they pass protobuf's 2 GB."""
+    large = model.ByteSize() >= onnx.checker.MAXIMUM_PROTOBUF
+    onnx.save_model(
+        model, path, save_as_external_data=large, location=f"{path.name}.data" if large else None
+    )
+
+
+@contextlib.contextmanager
+def _staged(directory: StrPath | None) -> Iterator[Path]:
+    """A folder to write to, whose files move to the directory together when all are there."""
+    target = Path.cwd() if directory is None else Path(directory)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=".blockdsl-", dir=target))
+    except OSError as error:
+        raise ArtifactError(
+            f"The artifacts cannot be written to {os.fspath(target)!r}: {error.strerror or error}."
+        ) from error
+    try:
+        yield folder
+        for file in sorted(folder.iterdir()):
+            final = target / file.name
+            if final.is_dir() and not final.is_symlink():
+                shutil.rmtree(final)
+            file.replace(final)
+            _log.info("Wrote %s", final)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

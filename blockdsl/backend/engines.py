@@ -1,0 +1,55 @@
+"""The two engines behind one door: what opens a state also opens its modules and optimizers."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+from blockdsl.backend.engine import State, Stepper, Trainable
+from blockdsl.backend.files import StrPath
+from blockdsl.backend.select import VARIABLE, select_engine
+from blockdsl.errors import EngineError
+
+
+def load_state(path: StrPath, engine: str | None = None) -> State:
+    """Reads a checkpoint into the memory of an engine.
+
+    Args:
+        path: The checkpoint file.
+        engine: `"session"`, `"training"`, or `None`: whichever the environment asks for, or the
+            best for these parameters that the installed wheel has.
+    """
+    name = select_engine(engine)
+    package = _engine(name)
+    try:
+        state: State = package.load_state(path)
+    except EngineError as error:
+        # The C classes train float32 alone. Who has not asked for them gets the other engine, which
+        # their wheel can run too.
+        asked = engine or os.environ.get(VARIABLE)
+        if asked or not isinstance(error, getattr(package, "UnsupportedTypeError", ())):
+            raise
+        state = _engine("session").load_state(path)
+    return state
+
+
+def open_module(
+    state: State, train_model: str, eval_model: str | None, device: str, options: Any = None
+) -> Trainable:
+    """Opens a training model and its eval model over a state."""
+    module: Trainable = _engine(state.engine).open_module(
+        state, train_model, eval_model, device, options
+    )
+    return module
+
+
+def open_optimizer(module: Trainable, optimizer_model: str) -> Stepper:
+    """Opens an optimizer model over a module's state."""
+    stepper: Stepper = _engine(module.state.engine).open_stepper(module, optimizer_model)
+    return stepper
+
+
+def _engine(name: str) -> Any:
+    """The package of an engine; imported here and not above because it imports onnxruntime."""
+    return importlib.import_module(f"blockdsl.backend.{name}")

@@ -1,0 +1,183 @@
+"""Opens inference sessions, and says in our words why one cannot be opened."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from onnx import ModelProto, TensorProto, external_data_helper
+
+from blockdsl.backend.buffer import wrap
+from blockdsl.backend.engine import Array
+from blockdsl.backend.feeds import InputSpec
+from blockdsl.backend.files import StrPath, is_ort_format, read_model
+from blockdsl.backend.providers import Device, runtime_limits
+from blockdsl.errors import EngineError, ModelFileError
+from blockdsl.graph.tensor import TensorType, np_dtype
+
+_QUIET = 4  # only what ends the process; all else is raised as an exception anyway
+
+
+@dataclass(frozen=True)
+class OpenSession:
+    """A session, what its model is to the user, and the memory that it reads weights from."""
+
+    session: ort.InferenceSession
+    what: str
+    weights: Sequence[Any] = ()
+
+
+def load_rewritable(path: StrPath, what: str) -> ModelProto:
+    """Reads a model that the session engine rewrites before it runs it.
+
+    Weights in separate files stay there: `open_session` hands them to the runtime.
+
+    Raises:
+        ModelFileError: The file is missing or no model.
+        EngineError: The model is in the `.ort` format, whose graph is fixed.
+    """
+    if Path(path).is_file() and is_ort_format(path):
+        raise EngineError(
+            f"The {what} '{os.fspath(path)}' is in the .ort format, whose graph is fixed; the "
+            "session engine has to adapt it. Give the .onnx file that lies beside it, or use the "
+            "training engine (engine='training')."
+        )
+    return read_model(path, what, weights=False)
+
+
+def open_session(
+    model: ModelProto | StrPath,
+    what: str,
+    device: Device,
+    options: ort.SessionOptions | None = None,
+    folder: StrPath = ".",
+) -> OpenSession:
+    """Opens a session.
+
+    Args:
+        model: The model, or the file of one that is run as it is.
+        what: What the model is to the user ("training model"), for error messages.
+        device: Where it runs.
+        options: The user's options; they are left as they are.
+        folder: The folder to which the locations of external weights refer.
+
+    Raises:
+        EngineError: The runtime refuses the model.
+    """
+    own_options = options is None
+    options = options or ort.SessionOptions()
+    if own_options:
+        options.log_severity_level = _QUIET
+    source: Any
+    external: list[Any] = []
+    if isinstance(model, ModelProto):
+        # What blockdsl makes uses nothing that a newer IR version has brought.
+        model.ir_version = min(model.ir_version, runtime_limits().ir_version)
+        external = _external_weights(model, Path(folder))
+        if external and not own_options:
+            external_data_helper.load_external_data_for_model(model, os.fspath(folder))
+        elif external:
+            names, arrays = zip(*external, strict=True)
+            options.add_external_initializers(list(names), [wrap(array) for array in arrays])
+        source = model.SerializeToString()
+    else:
+        source = os.fspath(model)
+        if not Path(source).is_file():
+            raise ModelFileError(f"The {what} '{source}' does not exist.")
+    try:
+        session = _create(source, options, device)
+    except EngineError:
+        raise
+    except Exception as error:  # the runtime's classes have no common base
+        raise EngineError(_refusal(what, device, str(error))) from error
+    return OpenSession(session, what, external)
+
+
+def _create(source: Any, options: ort.SessionOptions, device: Device) -> ort.InferenceSession:
+    try:
+        return ort.InferenceSession(source, options, providers=device.providers())
+    except Exception as error:
+        if "Failed to find kernel for com.microsoft." not in str(error):
+            raise
+    # The runtime's optimizer has fused operators into one that it has no kernel of: 1.19 does so
+    # with a product of a transposed matrix in float64, which every gradient of MatMul is.
+    level = options.graph_optimization_level
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    try:
+        return ort.InferenceSession(source, options, providers=device.providers())
+    finally:
+        options.graph_optimization_level = level
+
+
+def input_specs(opened: OpenSession) -> dict[str, InputSpec]:
+    """The inputs of a session, in its order.
+
+    Raises:
+        EngineError: One of them is no tensor.
+    """
+    specs = {}
+    for value in opened.session.get_inputs():
+        match = re.fullmatch(r"tensor\((\w+)\)", value.type)
+        if match is None:
+            raise EngineError(
+                f"The input '{value.name}' of the {opened.what} is a {value.type}; only tensors "
+                "can be fed."
+            )
+        elem_type = TensorProto.DataType.Value(match[1].upper())
+        shape = None if value.shape is None else tuple(dim or None for dim in value.shape)
+        specs[value.name] = InputSpec(value.name, TensorType(elem_type, shape))
+    return specs
+
+
+def _external_weights(model: ModelProto, folder: Path) -> list[tuple[str, Array]]:
+    """The graph's weights that lie in other files, mapped into memory."""
+    weights: list[tuple[str, Array]] = []
+    for tensor in model.graph.initializer:
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        info = external_data_helper.ExternalDataInfo(tensor)
+        dtype, shape = np_dtype(tensor.data_type), tuple(tensor.dims)
+        try:
+            array = np.memmap(folder / info.location, dtype, "r", info.offset or 0, shape)
+        except (OSError, ValueError) as error:
+            raise ModelFileError(
+                f"The weight '{tensor.name}' lies in '{folder / info.location}', which cannot be "
+                f"read: {error}"
+            ) from error
+        weights.append((tensor.name, array))
+    return weights
+
+
+def _refusal(what: str, device: Device, message: str) -> str:
+    """Why the runtime refuses a model, and what helps."""
+    head = f"ONNX Runtime {ort.__version__} cannot run the {what} on '{device}'"
+    if match := re.search(r"([\w.]*):?(\w+)\(-?\d+\) is not a registered function/op", message):
+        operator = f"{match[1]}::{match[2]}" if match[1] else match[2]
+        return (
+            f"{head}: it has no operator {operator}. Models of onnxruntime-training hold operators "
+            "that only its own wheel has (`pip install 'blockdsl[training]'`); what "
+            "blockdsl.artifacts.generate_artifacts makes runs everywhere. For a custom operator, "
+            "register its library in the session options."
+        )
+    if match := re.search(r"Could not find an implementation for (\w+)\((\d+)\)", message):
+        return (
+            f"{head}: it has no kernel of {match[1]} (opset {match[2]}) for the element types in "
+            "this model. Train in float32, or on another device."
+        )
+    if match := re.search(r"IR version: (\d+), max supported IR version: (\d+)", message):
+        return (
+            f"{head}: the file has IR version {match[1]} and this runtime reads up to {match[2]}. "
+            "Generate the artifacts again, or install a newer onnxruntime."
+        )
+    if match := re.search(r"domain (\S+) is till opset (\d+)", message):
+        return (
+            f"{head}: the model needs a newer opset than {match[2]}, the last of this runtime. "
+            "Export the forward model at that opset, or install a newer onnxruntime."
+        )
+    return f"{head}: {message.strip()}"

@@ -1,0 +1,224 @@
+"""A training model and its evaluation model in inference sessions over one state."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from blockdsl.backend.buffer import Buffer
+from blockdsl.backend.engine import Array
+from blockdsl.backend.export import export_for_inference
+from blockdsl.backend.feeds import check_feeds
+from blockdsl.backend.files import StrPath, is_ort_format
+from blockdsl.backend.in_place import InPlaceCheck
+from blockdsl.backend.providers import Device
+from blockdsl.backend.session.binding import BoundSession
+from blockdsl.backend.session.graph import accumulate_form, overwrite_form
+from blockdsl.backend.session.load import input_specs, load_rewritable, open_session
+from blockdsl.backend.session.state import SessionParameter, SessionState
+from blockdsl.errors import EngineError, StateError
+
+TRAINING, EVAL = "training model", "eval model"
+
+
+class SessionModule:
+    """Trains and evaluates in inference sessions, whose state stays in place between steps.
+
+    Args:
+        state: The parameters; modules may share one.
+        train_model: The training model.
+        eval_model: The evaluation model, needed for evaluation and export.
+        device: Where everything runs.
+        options: The user's session options.
+    """
+
+    def __init__(
+        self,
+        state: SessionState,
+        train_model: StrPath,
+        eval_model: StrPath | None = None,
+        device: str | Device = "cpu",
+        options: ort.SessionOptions | None = None,
+    ) -> None:
+        self.state = state
+        self.device = Device.parse(device)
+        self.options = options
+        self._folder = Path(train_model).parent
+        self._graph = overwrite_form(
+            load_rewritable(train_model, TRAINING), state.parameter_names()
+        )
+        self._check_trained(self._graph.gradients)
+        state.settle(self.device, self._graph.types())
+        self._values = {name: state.value(name) for name in self._graph.parameters}
+        self._gradients = {name: state.gradient(name) for name in self._graph.gradients}
+        opened = open_session(self._graph.model, TRAINING, self.device, options, self._folder)
+        specs = input_specs(opened)
+        self._specs = {TRAINING: [specs[name] for name in self._graph.inputs], EVAL: []}
+        self._outputs = {TRAINING: self._graph.outputs, EVAL: []}
+        self._overwriting = BoundSession(
+            opened,
+            self.device,
+            self._graph.inputs,
+            self._graph.outputs,
+            self._values,
+            self._results(self._graph.gradients),
+            InPlaceCheck(self._graph.model.graph) if self._graph.updates else None,
+        )
+        self._accumulating: BoundSession | None = None
+        self._accumulates = False
+        self._evaluation = None if eval_model is None else self._open_eval(eval_model)
+        self._eval_model = eval_model
+
+    def train_step(self, inputs: Sequence[Any]) -> list[Any]:
+        """Runs forward and backward; the gradients are written or, if not reset, added to."""
+        self._check_values()
+        feeds = check_feeds(self._specs[TRAINING], inputs, TRAINING)
+        if self._accumulates and self._accumulating is None:
+            self._accumulating = self._open_accumulating()
+        session = self._accumulating if self._accumulates else self._overwriting
+        assert session is not None
+        outputs = session.run(feeds, on_device=_all_ort_values(feeds))
+        self._accumulates = True
+        return outputs
+
+    def eval_step(self, inputs: Sequence[Any]) -> list[Any]:
+        """Runs the evaluation model."""
+        if self._evaluation is None:
+            raise EngineError(
+                "Eval model was not provided. Make the module with an eval model to evaluate."
+            )
+        self._check_values()
+        feeds = check_feeds(self._specs[EVAL], inputs, EVAL)
+        return self._evaluation.run(feeds, on_device=_all_ort_values(feeds))
+
+    def lazy_reset_grad(self) -> None:
+        """Makes the next training step overwrite the gradients."""
+        self._accumulates = False
+
+    def input_names(self, training: bool) -> list[str]:
+        """What a step is fed, in order."""
+        return [spec.name for spec in self._specs[TRAINING if training else EVAL]]
+
+    def output_names(self, training: bool) -> list[str]:
+        """What a step returns, in order."""
+        return list(self._outputs[TRAINING if training else EVAL])
+
+    def parameters(self, trainable_only: bool) -> Iterator[SessionParameter]:
+        """The parameters in the order of the training model's inputs."""
+        for name in self._names(trainable_only):
+            yield self.state.parameter(name)
+
+    def parameters_size(self, trainable_only: bool) -> int:
+        """The number of elements of all parameters; known of a nominal state too."""
+        return sum(_size(self._values[name]) for name in self._names(trainable_only))
+
+    def read_parameters(self, trainable_only: bool) -> Array:
+        """A flat float32 copy of the parameters, in the order of the model's inputs."""
+        self._check_values()
+        arrays = [self._values[name].array.ravel() for name in self._names(trainable_only)]
+        return np.concatenate([np.empty(0, np.float32), *(a.astype(np.float32) for a in arrays)])
+
+    def write_parameters(self, flat: Array, trainable_only: bool) -> None:
+        """Sets the parameters from what `read_parameters` gives; completes a nominal state."""
+        if trainable_only and self.state.nominal:
+            raise StateError(
+                "For nominal checkpoint state, all parameters need to be loaded: give a buffer of "
+                "all of them and trainable_only=False."
+            )
+        size = self.parameters_size(trainable_only)
+        if flat.size != size:
+            raise StateError(
+                f"Parameters buffer size incorrect. Expected:{size}, Actual:{flat.size}."
+            )
+        rest = flat.reshape(-1)
+        for name in self._names(trainable_only):
+            value = self._values[name]
+            part, rest = rest[: _size(value)], rest[_size(value) :]
+            value.write(part.astype(value.dtype).reshape(value.shape))
+        if not trainable_only:
+            self.state.nominal = False
+
+    def export_model_for_inferencing(self, path: StrPath, output_names: Sequence[str]) -> None:
+        """Writes the part of the eval model that some outputs need, with the current parameters."""
+        if self._eval_model is None:
+            raise EngineError(
+                "Eval model was not provided. Cannot export a model for inferencing: make the "
+                "module with an eval model."
+            )
+        self._check_values()
+        if is_ort_format(self._eval_model):
+            raise EngineError(
+                f"The eval model '{os.fspath(self._eval_model)}' is in the .ort format, whose "
+                "graph is fixed, so that no inference model can be made of it. Make the module "
+                "with the .onnx file that lies beside it."
+            )
+        export_for_inference(
+            self._eval_model,
+            path,
+            output_names,
+            self.state.parameter_names(),
+            lambda name: self.state.value(name).array,
+        )
+
+    def _names(self, trainable_only: bool) -> list[str]:
+        trainable = self.state.is_trainable
+        return [n for n in self._graph.parameters if not trainable_only or trainable(n)]
+
+    def _results(self, gradients: dict[str, str]) -> dict[str, Buffer]:
+        """The outputs that go to the state: gradients and running statistics."""
+        bound = {output: self._gradients[name] for name, output in gradients.items()}
+        bound.update((output, self._values[name]) for name, output in self._graph.updates.items())
+        return bound
+
+    def _open_accumulating(self) -> BoundSession:
+        """The second session, for those who add gradients up: made when the first one does."""
+        model, old, new = accumulate_form(self._graph)
+        inputs = self._values | {old[name]: self._gradients[name] for name in old}
+        return BoundSession(
+            open_session(model, TRAINING, self.device, self.options, self._folder),
+            self.device,
+            self._graph.inputs,
+            self._graph.outputs,
+            inputs,
+            self._results(new),
+            InPlaceCheck(model.graph),
+        )
+
+    def _open_eval(self, path: StrPath) -> BoundSession:
+        opened = open_session(path, EVAL, self.device, self.options)
+        specs = input_specs(opened)
+        known = set(self.state.parameter_names())
+        self._specs[EVAL] = [spec for spec in specs.values() if spec.name not in known]
+        self._outputs[EVAL] = [output.name for output in opened.session.get_outputs()]
+        self.state.settle(self.device, {n: s.type for n, s in specs.items() if n in known})
+        values = {name: self.state.value(name) for name in specs if name in known}
+        feeds = [spec.name for spec in self._specs[EVAL]]
+        return BoundSession(opened, self.device, feeds, self._outputs[EVAL], values)
+
+    def _check_trained(self, gradients: dict[str, str]) -> None:
+        for name in gradients:
+            if not self.state.is_trainable(name):
+                raise EngineError(
+                    f"The training model trains '{name}', which is frozen in the checkpoint. The "
+                    "two come from different runs of generate_artifacts."
+                )
+
+    def _check_values(self) -> None:
+        if self.state.nominal:
+            raise EngineError(
+                "Please load the model parameters first. The state is nominal: it has the names of "
+                "the parameters, but no values."
+            )
+
+
+def _all_ort_values(feeds: Sequence[Any]) -> bool:
+    return bool(feeds) and not any(isinstance(feed, np.ndarray) for feed in feeds)
+
+
+def _size(buffer: Buffer) -> int:
+    return int(np.prod(buffer.shape, dtype=np.int64))

@@ -1,0 +1,17 @@
+"""The `training` engine: onnxruntime-training's own C classes under the API of blockdsl."""
+
+from blockdsl.backend.training.module import TrainingModule
+from blockdsl.backend.training.optimizer import open_stepper
+from blockdsl.backend.training.state import TrainingState, UnsupportedTypeError
+
+__all__ = [
+    "TrainingModule",
+    "TrainingState",
+    "UnsupportedTypeError",
+    "load_state",
+    "open_module",
+    "open_stepper",
+]
+
+load_state = TrainingState
+open_module = TrainingModule

@@ -1,0 +1,115 @@
+"""A training model and its eval model over onnxruntime-training's C `Module`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from blockdsl.backend.buffer import wrap
+from blockdsl.backend.engine import Array
+from blockdsl.backend.export import export_for_inference
+from blockdsl.backend.files import StrPath
+from blockdsl.backend.providers import Device, require_provider
+from blockdsl.backend.training.interface import Interface, check_fit, read_interface
+from blockdsl.backend.training.native import default_options, native, native_device, reporting
+from blockdsl.backend.training.state import TrainingParameter, TrainingState
+from blockdsl.backend.training.step import Pass
+
+
+class TrainingModule:
+    """Trains and evaluates by the C `Module`."""
+
+    def __init__(
+        self,
+        state: TrainingState,
+        train_model: str,
+        eval_model: str | None,
+        device: str = "cpu",
+        options: Any = None,
+    ) -> None:
+        self.state = state
+        self.device = Device.parse(device)
+        self.options = default_options() if options is None else options
+        require_provider(self.device)
+        training = read_interface(train_model, "training model", self.options)
+        check_fit(training, state, training=True)
+        evaluation = None
+        if eval_model is not None:
+            evaluation = read_interface(eval_model, "eval model", self.options)
+            check_fit(evaluation, state, training=False)
+        self._eval_model = eval_model
+        with reporting(f"Loading the training model '{train_model}'"):
+            self._native = native().Module(
+                train_model, state.native, eval_model, native_device(self.device), self.options
+            )
+        known = set(state.parameter_names())
+        self._parameters = [spec.name for spec in training.inputs if spec.name in known]
+        self._passes = {True: self._pass(training, training=True)}
+        if evaluation is not None:
+            self._passes[False] = self._pass(evaluation, training=False)
+
+    def train_step(self, inputs: Sequence[Any]) -> list[Any]:
+        """Runs forward and backward and adds to the gradients."""
+        return self._passes[True](inputs)
+
+    def eval_step(self, inputs: Sequence[Any]) -> list[Any]:
+        """Runs the evaluation model."""
+        return self._passes[False](inputs)
+
+    def lazy_reset_grad(self) -> None:
+        """Makes the next training step overwrite the gradients."""
+        self._native.lazy_reset_grad()
+
+    def input_names(self, training: bool) -> list[str]:
+        """What a step is fed, in order; nothing if there is no such model."""
+        return list(self._passes[training].input_names) if training in self._passes else []
+
+    def output_names(self, training: bool) -> list[str]:
+        """What a step returns, in order; nothing if there is no such model."""
+        return list(self._passes[training].output_names) if training in self._passes else []
+
+    def parameters(self, trainable_only: bool) -> Iterator[TrainingParameter]:
+        """The parameters in the order of the training model's inputs."""
+        parameters = map(self.state.parameter, self._parameters)
+        return (p for p in parameters if p.requires_grad or not trainable_only)
+
+    def parameters_size(self, trainable_only: bool) -> int:
+        """The number of elements of all parameters."""
+        return int(self._native.get_parameters_size(trainable_only))
+
+    def read_parameters(self, trainable_only: bool) -> Array:
+        """A flat float32 copy of the parameters."""
+        arrays = [parameter.data.ravel() for parameter in self.parameters(trainable_only)]
+        return np.concatenate([np.empty(0, np.float32), *arrays], dtype=np.float32)
+
+    def write_parameters(self, flat: Array, trainable_only: bool) -> None:
+        """Sets the parameters from one flat array; completes a nominal state."""
+        buffer = wrap(np.require(flat, requirements=["C", "A"]))
+        with reporting("Copying the buffer to the parameters"):
+            self._native.copy_buffer_to_parameters(buffer._ortvalue, trainable_only)
+        if not trainable_only:
+            self.state.complete()
+
+    def export_model_for_inferencing(self, path: StrPath, output_names: Sequence[str]) -> None:
+        """Writes the inference model with the current parameters."""
+        assert self._eval_model is not None, "the API asks for an eval model first"
+        export_for_inference(
+            self._eval_model,
+            path,
+            output_names,
+            self.state.parameter_names(),
+            lambda name: self.state.parameter(name).data,
+        )
+
+    def _pass(self, model: Interface, *, training: bool) -> Pass:
+        by_name = {spec.name: spec for spec in model.inputs}
+        module, kind = self._native, "train" if training else "eval"
+        return Pass(
+            "training model" if training else "eval model",
+            [by_name[name] for name in module.input_names(training)],
+            module.output_names(training),
+            getattr(module, f"{kind}_step"),
+            getattr(module, f"{kind}_step_with_ort_values"),
+        )

@@ -1,0 +1,72 @@
+"""The C classes of onnxruntime-training, reached without importing torch.
+
+`onnxruntime.training`, the Python package around them, imports torch; the classes themselves live
+in the extension module and need nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from blockdsl.backend.providers import Device, has_training_api, load_runtime
+from blockdsl.errors import BlockError, EngineError
+
+GROUP = "group0"  # the one optimizer group that the C optimizer reads and writes
+
+
+@cache
+def native() -> Any:
+    """The extension module, with `Module`, `Optimizer` and `CheckpointState`.
+
+    Raises:
+        EngineError: The installed wheel was built without them.
+    """
+    if not has_training_api():
+        raise EngineError(
+            f"The installed onnxruntime {load_runtime().__version__} has no training API. Use "
+            "engine='session', which needs none, or install onnxruntime-training-cpu 1.19.2: "
+            "`pip install 'blockdsl[training]'`."
+        )
+    return importlib.import_module("onnxruntime.capi._pybind_state")
+
+
+def native_device(device: Device) -> Any:
+    """A device as the C classes take it."""
+    kinds = native().OrtDevice
+    return kinds(getattr(kinds, device.kind)(), kinds.default_memory(), device.index)
+
+
+def default_options() -> Any:
+    """Session options that leave talking to us: what goes wrong is raised, not printed."""
+    options = load_runtime().SessionOptions()
+    options.log_severity_level = 4
+    return options
+
+
+@contextmanager
+def reporting(what: str) -> Iterator[None]:
+    """Turns an exception of the C classes into an `EngineError` that says what was being done."""
+    try:
+        yield
+    except BlockError:
+        raise
+    except Exception as error:
+        raise EngineError(f"{what} failed in onnxruntime: {reason(error)}") from error
+
+
+def reason(error: Exception) -> str:
+    """What an exception of the C classes says, without source files and function signatures.
+
+    Example:
+        >>> reason(RuntimeError("/src/x.cc:12 void f(int) [ONNXRuntimeError] : 1 : FAIL : No."))
+        'No.'
+    """
+    text = " ".join(str(error).split())
+    for mark in (r"Status Message: ", r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", r"was false\. "):
+        text = re.split(mark, text)[-1]
+    return re.sub(r"^/?\S+\.(cc|h):\d+ ", "", text) or type(error).__name__

@@ -1,0 +1,144 @@
+"""Optimizer models over a C state: by the C `Optimizer` if it knows them, else by a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from onnx import ModelProto
+
+from blockdsl.backend.checkpoint import OptimizerGroup
+from blockdsl.backend.engine import Stepper
+from blockdsl.backend.files import is_ort_format, read_model
+from blockdsl.backend.session.optimizer import PlainOptimizer
+from blockdsl.backend.training.module import TrainingModule
+from blockdsl.backend.training.native import GROUP, native, native_device, reporting
+from blockdsl.backend.training.slots import SlotStore
+from blockdsl.errors import StateError
+
+# The optimizers that the C class knows, with the slots that it looks for in a checkpoint.
+ALGORITHMS: dict[str, tuple[str, ...]] = {
+    "AdamWOptimizer": ("momentum0", "momentum1"),
+    "SGDOptimizerV2": (),
+}
+
+
+class NativeStepper:
+    """Steps by the C `Optimizer`.
+
+    Args:
+        module: The module whose parameters are changed.
+        optimizer_model: The optimizer model.
+        slots: The slots that the model's algorithm reads.
+    """
+
+    def __init__(
+        self, module: TrainingModule, optimizer_model: str, slots: tuple[str, ...]
+    ) -> None:
+        state = module.state
+        self._group = state.groups.setdefault(GROUP, OptimizerGroup(GROUP))
+        _check_slots(optimizer_model, self._group, slots)
+        with reporting(f"Loading the optimizer model '{optimizer_model}'"):
+            self._native: Any = native().Optimizer(
+                optimizer_model, state.native, native_device(module.device), module.options
+            )
+        # The C class begins with 0.001 whatever the checkpoint says.
+        self.learning_rate = self._group.learning_rate
+        state.adopt(self._native)
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the next step."""
+        return float(self._native.get_learning_rate())
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        self._native.set_learning_rate(value)
+        self._group.learning_rate = self.learning_rate
+
+    @property
+    def step_count(self) -> int:
+        """The steps taken so far, those before a resume included."""
+        return self._group.step
+
+    def step(self) -> None:
+        """Takes one step."""
+        with reporting("An optimizer step"):
+            self._native.optimizer_step()
+        self._group.step += 1
+
+
+class DeferredStepper:
+    """An optimizer over a nominal state, opened when the state has been completed.
+
+    The C class does not survive otherwise: it dies when it is asked for a learning rate.
+    """
+
+    def __init__(self, open_it: Callable[[], Stepper]) -> None:
+        self._open = open_it
+        self._opened: Stepper | None = None
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the next step."""
+        return self._stepper().learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        self._stepper().learning_rate = value
+
+    @property
+    def step_count(self) -> int:
+        """The steps taken so far."""
+        return self._stepper().step_count
+
+    def step(self) -> None:
+        """Takes one step."""
+        self._stepper().step()
+
+    def _stepper(self) -> Stepper:
+        if self._opened is None:
+            self._opened = self._open()
+        return self._opened
+
+
+def open_stepper(module: TrainingModule, optimizer_model: str) -> Stepper:
+    """Opens an optimizer model over the state of a module.
+
+    Raises:
+        ModelFileError: The file is missing or no model.
+        StateError: The checkpoint holds the state of another optimizer.
+        EngineError: The model does not fit the state, or the runtime refuses it.
+    """
+
+    def open_native(slots: tuple[str, ...]) -> Stepper:
+        return NativeStepper(module, optimizer_model, slots)
+
+    def open_plain(model: ModelProto) -> Stepper:
+        trainable = [parameter.name for parameter in module.parameters(trainable_only=True)]
+        folder = Path(optimizer_model).parent
+        store = SlotStore(module.state)
+        return PlainOptimizer(model, store, trainable, module.device, module.options, folder)
+
+    if is_ort_format(optimizer_model, "optimizer model"):
+        open_it = partial(open_native, ())  # of what kind it is cannot be seen
+    else:
+        model = read_model(optimizer_model, "optimizer model", weights=False)
+        called = {node.op_type for node in model.graph.node if node.domain == "com.microsoft"}
+        known = [slots for name, slots in ALGORITHMS.items() if name in called]
+        open_it = partial(open_native, known[0]) if known else partial(open_plain, model)
+    return DeferredStepper(open_it) if module.state.nominal else open_it()
+
+
+def _check_slots(model: str, group: OptimizerGroup, slots: tuple[str, ...]) -> None:
+    """Checks that the state of another optimizer is not taken for this one's."""
+    for name, held in group.slots.items():
+        if not set(slots) <= held.keys():
+            raise StateError(
+                f"The checkpoint holds the state of another optimizer than '{model}': the "
+                f"parameter '{name}' has the slots {sorted(held)}, not {sorted(slots)}. Use the "
+                "optimizer that it was saved with, or save the checkpoint with "
+                "include_optimizer_state=False to start anew."
+            )

@@ -1,0 +1,62 @@
+"""One forward (and backward) pass of a C module: checked feeds in, OrtValues out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from blockdsl.backend.buffer import is_native, wrap
+from blockdsl.backend.feeds import InputSpec, check_feeds
+from blockdsl.backend.providers import load_runtime
+from blockdsl.backend.training.native import native, reporting
+
+# Running statistics are accumulated in the graph and returned for no other reason.
+_HIDDEN = ".accumulation.out"
+
+
+class Pass:
+    """The pass of a training model or of an eval model.
+
+    Args:
+        what: What to call the model in an error message.
+        specs: The inputs that are fed.
+        outputs: All outputs that the C module returns.
+        run: The C method that takes arrays.
+        run_values: The C method that takes OrtValues.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        specs: Sequence[InputSpec],
+        outputs: Sequence[str],
+        run: Callable[..., None],
+        run_values: Callable[..., None],
+    ) -> None:
+        self._what = what
+        self._specs = specs
+        self._kept = [i for i, name in enumerate(outputs) if not name.endswith(_HIDDEN)]
+        self._run = run
+        self._run_values = run_values
+        self.input_names = [spec.name for spec in specs]
+        self.output_names = [outputs[i] for i in self._kept]
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+        """Runs the model; gives one OrtValue per output."""
+        feeds = check_feeds(self._specs, inputs, self._what)
+        fetches = native().OrtValueVector()
+        with reporting(f"A step of the {self._what}"):
+            if all(isinstance(feed, np.ndarray) and is_native(feed.dtype) for feed in feeds):
+                self._run(feeds, fetches)
+            else:
+                # One OrtValue among the inputs, or a type that NumPy has not, and all must be
+                # OrtValues. They borrow the arrays' memory, so `values` keeps them until the end.
+                values = [wrap(f) if isinstance(f, np.ndarray) else f for f in feeds]
+                vector = native().OrtValueVector()
+                for value in values:
+                    vector.push_back(value._ortvalue)
+                self._run_values(vector, fetches)
+        python = load_runtime().OrtValue
+        return [python(fetches[i]) for i in self._kept]

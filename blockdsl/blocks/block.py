@@ -1,0 +1,130 @@
+"""`Block`: a piece of a model as a Python class."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import onnx
+
+from blockdsl.errors import GraphError
+from blockdsl.graph.context import current
+from blockdsl.graph.model import Graph
+
+
+class Block(ABC):
+    """The base class of everything that can be stacked on a model.
+
+    A subclass's `build` takes tensors, appends to the model under construction and returns
+    tensors. Calling the block runs `build` and checks what it appended. Blocks hold other blocks
+    as attributes and call them. `super().__init__()` need not be called.
+
+    Example:
+        >>> import blockdsl
+        >>> class Square(blockdsl.Block):
+        ...     def build(self, x):
+        ...         return x * x
+        >>> with blockdsl.empty_base() as handle:
+        ...     y = Square()(blockdsl.input("x", shape=(2,)))
+        >>> y
+        'Square/Mul'
+    """
+
+    @property
+    def base(self) -> onnx.ModelProto:
+        """The model under construction.
+
+        Raises:
+            NoBaseError: No model is open.
+        """
+        return current().proto
+
+    @abstractmethod
+    def build(self, *args: Any, **kwargs: Any) -> Any:
+        """Append this block to the model under construction.
+
+        Args:
+            *args: Tensors (`Value`, or names).
+            **kwargs: More of them.
+
+        Returns:
+            The tensors that the block computes.
+        """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run `build` in the current model and check what it appended.
+
+        Returns:
+            What `build` returned, names of tensors as `Value`.
+
+        Raises:
+            NoBaseError: No model is open.
+            GraphError: What was appended is not valid.
+        """
+        graph = current()
+        with graph.scope(type(self).__name__):
+            built = self.build(
+                *(_as_value(graph, a) for a in args),
+                **{k: _as_value(graph, a) for k, a in kwargs.items()},
+            )
+            graph.sync()
+        return _as_values(graph, built)
+
+
+class ModelBlock(Block):
+    """A block whose outputs become the outputs of the model.
+
+    `to_model_proto` hands out that model, checked.
+    """
+
+    _graph: Graph | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run `build` and make what it returns the outputs of the model."""
+        built = super().__call__(*args, **kwargs)
+        graph = current()
+        graph.set_outputs(as_names(built))
+        self._graph = graph.fork()
+        return built
+
+    def to_model_proto(self) -> onnx.ModelProto:
+        """The model as it was when the block was built.
+
+        Returns:
+            The model, after a full check.
+
+        Raises:
+            GraphError: The block has not been built, or the model is not valid.
+        """
+        if self._graph is None:
+            raise GraphError(
+                "Please build the forward models first before trying to retrieve it: call the "
+                "block inside `with blockdsl.base(model):`."
+            )
+        self._graph.check()
+        return self._graph.proto
+
+
+def as_names(built: Any) -> list[str]:
+    """What a `build` returned as a list of names.
+
+    Raises:
+        GraphError: It is neither the name of a tensor nor several of them.
+    """
+    names = [built] if isinstance(built, str) else built
+    if not isinstance(names, tuple | list) or not all(isinstance(n, str) for n in names):
+        raise GraphError(
+            f"build() returned {built!r}: return the tensor, or a tuple of tensors, that the model "
+            f"is to put out."
+        )
+    return [str(name) for name in names]
+
+
+def _as_value(graph: Graph, given: Any) -> Any:
+    return graph.value(given) if isinstance(given, str) and given in graph else given
+
+
+def _as_values(graph: Graph, built: Any) -> Any:
+    if isinstance(built, tuple | list):
+        return type(built)(_as_value(graph, item) for item in built)
+    return _as_value(graph, built)

@@ -1,0 +1,119 @@
+"""Blocks that are one operator of ONNX: a line each."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from blockdsl.blocks.block import Block
+from blockdsl.errors import OpError
+from blockdsl.graph.context import current
+from blockdsl.graph.value import Operand, Value
+
+Axes = int | Sequence[int]
+"""One axis or several; negative ones count from the end."""
+
+
+@dataclass(eq=False)
+class OperatorBlock(Block):
+    """A block that is one operator; the fields of the class are the operator's attributes.
+
+    Example:
+        >>> import blockdsl
+        >>> @dataclass(eq=False)
+        ... class Elu(Unary):
+        ...     operator = blockdsl.op.Elu
+        ...     alpha: float = 1.0
+        >>> Elu(alpha=0.5)
+        Elu(alpha=0.5)
+        >>> with blockdsl.empty_base() as handle:
+        ...     y = Elu(alpha=0.5)(blockdsl.input("x", shape=("batch", 3)))
+        >>> print(y, y.type)
+        Elu/Elu float32[batch, 3]
+    """
+
+    operator: ClassVar[Any]
+    """The operator, as `blockdsl.op` has it."""
+
+    def emit(self, *inputs: Operand) -> Any:
+        """Append the operator with these inputs and the block's fields as attributes."""
+        return self.operator(*inputs, **{f.name: getattr(self, f.name) for f in fields(self)})
+
+    @abstractmethod
+    def build(self, *args: Any, **kwargs: Any) -> Any:
+        """Append the operator to the model under construction."""
+
+
+class Unary(OperatorBlock):
+    """An operator of one input."""
+
+    def build(self, input_name: Operand) -> Value:
+        """Apply the operator.
+
+        Args:
+            input_name: A tensor.
+
+        Returns:
+            The result.
+        """
+        return self.emit(input_name)  # type: ignore[no-any-return]
+
+
+class Binary(OperatorBlock):
+    """An operator of two inputs, which broadcast to one shape."""
+
+    def build(self, input_name1: Operand, input_name2: Operand) -> Value:
+        """Apply the operator.
+
+        Args:
+            input_name1: The left operand: a tensor, a number or an array.
+            input_name2: The right one.
+
+        Returns:
+            The result.
+        """
+        return self.emit(input_name1, input_name2)  # type: ignore[no-any-return]
+
+
+class Variadic(OperatorBlock):
+    """An operator of any number of inputs."""
+
+    def build(self, *input_names: Operand) -> Value:
+        """Apply the operator.
+
+        Args:
+            *input_names: Tensors, numbers or arrays.
+
+        Returns:
+            The result.
+        """
+        return self.emit(*input_names)  # type: ignore[no-any-return]
+
+
+def value_of(given: str) -> Value:
+    """A tensor as a `Value`, whether it was given as one or by its name."""
+    return given if isinstance(given, Value) else current().value(given)
+
+
+def axes_in(axes: Axes, rank: int) -> list[int]:
+    """Axes counted from the beginning: opsets before 11 know no negative ones.
+
+    Raises:
+        OpError: An axis is out of range.
+
+    Example:
+        >>> axes_in(-1, 3), axes_in((0, -2), 3)
+        ([2], [0, 1])
+    """
+    given = [axes] if isinstance(axes, int) else list(axes)
+    for axis in given:
+        if not -rank <= axis < rank:
+            raise OpError(f"Axis {axis} is out of range for rank {rank}: use {-rank} to {rank - 1}.")
+    return [axis % rank for axis in given]
+
+
+def axis_in(axis: int, rank: int) -> int:
+    """One axis counted from the beginning; see `axes_in`."""
+    return axes_in(axis, rank)[0]

@@ -1,0 +1,51 @@
+"""Gradients of models, without training."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import onnx
+
+from blockdsl.gradient.engine import build_gradients
+from blockdsl.graph.model import Graph
+
+
+def grad(
+    model: onnx.ModelProto, wrt: Sequence[str] | str, of: str | None = None
+) -> onnx.ModelProto:
+    """A model that also computes gradients.
+
+    Args:
+        model: A model; it is not changed, and its parameters stay inside.
+        wrt: The names of the tensors to differentiate by: inputs, parameters or intermediate
+            tensors, all floating-point.
+        of: The tensor to differentiate, of one element; the model's first output by default.
+
+    Returns:
+        The model with, after its own outputs, `of` if it is none of them, and then for every name
+        in `wrt` an output `<name>_grad` of its type and shape.
+
+    Raises:
+        UnknownNameError: The model has no tensor of that name.
+        GradientError: `of` is not a floating-point scalar, or has no gradient by one of `wrt`.
+
+    Example:
+        >>> import blockdsl
+        >>> with blockdsl.empty_base() as handle:
+        ...     x = blockdsl.input("x", shape=("batch", 3))
+        ...     energy = x.square().sum()
+        ...     blockdsl.graph.current().set_outputs([energy])
+        >>> model = blockdsl.grad(handle.model, wrt=["x"])
+        >>> [output.name for output in model.graph.output]
+        ['ReduceSum', 'x_grad']
+    """
+    names = [wrt] if isinstance(wrt, str) else list(wrt)
+    graph = Graph(copy.deepcopy(model))
+    outputs = [output.name for output in model.graph.output]
+    of = of or outputs[0]
+    gradients = build_gradients(graph, of, names)
+    extra = [] if of in outputs else [of]
+    graph.set_outputs([*outputs, *extra, *gradients.values()])
+    graph.check()
+    return graph.proto

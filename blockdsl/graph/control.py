@@ -1,0 +1,62 @@
+"""Loops as values: a Python function of one step becomes the body of a `Scan`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from blockdsl.graph.context import activate, current
+from blockdsl.graph.model import Graph
+from blockdsl.graph.op import op
+from blockdsl.graph.value import Value
+
+Step = Callable[[list[Value], list[Value]], tuple[Sequence[Value], Sequence[Value]]]
+"""(states, inputs of the step) -> (new states, outputs of the step)."""
+
+
+def scan(
+    step: Step, states: Sequence[Value], inputs: Sequence[Value], *, reverse: bool = False
+) -> tuple[list[Value], list[Value]]:
+    """Run a step over the first axis of some tensors.
+
+    Args:
+        step: What one step computes. It may use tensors from outside.
+        states: What is carried from step to step, at the start.
+        inputs: Tensors whose slices along axis 0 the steps get, one after the other.
+        reverse: Whether to begin with the last slice; outputs keep the order of the inputs.
+
+    Returns:
+        The states after the last step, and the outputs of all steps, stacked along axis 0.
+    """
+    graph = current()
+    with graph.body("step") as child, activate(child):
+        carried = [_input(child, "state", s, s.shape) for s in states]
+        slices = [_input(child, "slice", x, x.shape[1:]) for x in inputs]
+        new_states, outputs = step(carried, slices)
+        child.set_outputs(_own(child, [*new_states, *outputs]))
+    count, made = len(states), len(outputs)
+    results = op.Scan(
+        *states,
+        *inputs,
+        body=child.proto.graph,
+        num_scan_inputs=len(inputs),
+        scan_input_directions=[int(reverse)] * len(inputs),
+        scan_output_directions=[int(reverse)] * made if made else None,
+        outputs=count + made,
+    )
+    return list(results[:count]), list(results[count:])
+
+
+def _input(child: Graph, hint: str, like: Value, shape: Sequence[int | str | None]) -> Value:
+    return child.add_input(child.names.unique(hint), like.elem_type, shape)
+
+
+def _own(child: Graph, values: Sequence[Value]) -> list[Value]:
+    """Every output of a body is written by a node of the body, and only once."""
+    seen: set[str] = set()
+    own = []
+    for value in values:
+        producer = child.producer(value)
+        inside = producer is not None and value.graph is child
+        own.append(value if inside and value not in seen else op.Identity(value))
+        seen.add(value)
+    return own

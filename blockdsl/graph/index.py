@@ -1,0 +1,243 @@
+"""The index of a growing model: what each of its tensors is, kept up to date as it grows.
+
+Blocks append to the proto, through `op` or, as onnxblock code does, by hand. After every build the
+index looks at what was appended, and only at that: each new node is checked against its schema
+and its outputs are typed. So validation costs what was added, never what the model holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, checker, helper, numpy_helper
+
+from blockdsl.errors import GraphError, UnknownNameError, near
+from blockdsl.graph import microsoft
+from blockdsl.graph.check import is_small, skeleton
+from blockdsl.graph.infer import infer_outputs
+from blockdsl.graph.naming import Namer
+from blockdsl.graph.schema import Operator, operator
+from blockdsl.graph.tensor import TensorType
+
+
+class Index:
+    """Types, constants and producers of the tensors of a model.
+
+    Args:
+        proto: The model.
+    """
+
+    def __init__(self, proto: ModelProto) -> None:
+        self.proto = proto
+        self.names = Namer()
+        self._types: dict[str, TypeProto] = {}
+        self._tensors: dict[str, TensorType | None] = {}
+        self._constants: dict[str, TensorProto] = {}
+        self._producers: dict[str, NodeProto] = {}
+        self._seen = (0, 0, 0, 0)
+        self._opsets: dict[str, int] = {}
+        self._reindex()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._types or name in self._producers
+
+    def type_of(self, name: str) -> TensorType:
+        """The type of a tensor.
+
+        Raises:
+            UnknownNameError: There is no such tensor.
+            GraphError: It is not a tensor, or its type is not known.
+        """
+        if name not in self._tensors:
+            if name not in self:
+                self.sync()
+            self._tensors[name] = TensorType.of(self.type_proto(name))
+        found = self._tensors[name]
+        if found is None:
+            raise GraphError(f"{str(name)!r} is a sequence, an optional or a map, not a tensor.")
+        return found
+
+    def is_tensor(self, name: str) -> bool:
+        """Whether a name is that of a tensor of known type."""
+        found = self._types.get(name)
+        return found is not None and found.HasField("tensor_type")
+
+    def known_names(self) -> Iterable[str]:
+        """Every name that has a type."""
+        return self._types.keys()
+
+    def type_proto(self, name: str) -> TypeProto:
+        """The `TypeProto` of a value; see `type_of` for the errors."""
+        if name in self._types:
+            return self._types[name]
+        if name in self._producers:
+            raise GraphError(
+                f"The type of {str(name)!r}, an output of {self._producers[name].op_type}, is not "
+                f"known. Add a value_info for it to the model."
+            )
+        raise UnknownNameError(f"The model has no tensor {str(name)!r}. {near(name, self._types)}")
+
+    def constant_value(self, name: str) -> np.ndarray | None:
+        """The value of a small constant, `None` if the tensor is not one."""
+        tensor = self._constants.get(name)
+        return None if tensor is None else numpy_helper.to_array(tensor)
+
+    def producer(self, name: str) -> NodeProto | None:
+        """The node that computes a tensor, `None` for inputs and initializers."""
+        return self._producers.get(name)
+
+    def opset(self, domain: str = "") -> int:
+        """The version of a domain that the model imports, 0 if it does not."""
+        return self._opsets.get(domain, 0)
+
+    def operator_of(self, node: NodeProto) -> Operator | None:
+        """The operator of a node in this model's opset, `None` if nothing is known of it."""
+        if node.domain == microsoft.DOMAIN:
+            return microsoft.OPERATORS.get(node.op_type)
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        return operator(node.op_type, self.opset(domain), domain)
+
+    def sync(self) -> None:
+        """Bring the index up to date with what was appended to the proto by hand.
+
+        Raises:
+            GraphError: Something that was appended is not valid.
+        """
+        if self._seen == self._counts():
+            return
+        inputs, initializers, values, nodes = self._seen
+        graph = self.proto.graph
+        if any(now < before for now, before in zip(self._counts(), self._seen, strict=True)):
+            self._reindex()
+            return
+        for info in [*graph.input[inputs:], *graph.value_info[values:]]:
+            self._declare(info.name, info.type)
+        for tensor in graph.initializer[initializers:]:
+            self._declare_initializer(tensor)
+        self._opsets = {o.domain or "": o.version for o in self.proto.opset_import}
+        for node in graph.node[nodes:]:
+            self._admit(node)
+        self._seen = self._counts()
+
+    def _counts(self) -> tuple[int, int, int, int]:
+        graph = self.proto.graph
+        return len(graph.input), len(graph.initializer), len(graph.value_info), len(graph.node)
+
+    def _reindex(self) -> None:
+        """Index the whole model anew, with ONNX's inference over all of it at once."""
+        graph = self.proto.graph
+        for table in (self._types, self._tensors, self._constants, self._producers):
+            table.clear()
+        inferred = graph
+        if graph.node:
+            try:
+                inferred = onnx.shape_inference.infer_shapes(
+                    skeleton(self.proto), data_prop=True
+                ).graph
+            except onnx.shape_inference.InferenceError as error:
+                raise GraphError(f"The base model is not valid ONNX: {error}") from error
+        for info in [*inferred.value_info, *graph.output, *inferred.output, *graph.input]:
+            self._declare(info.name, info.type)
+        for tensor in graph.initializer:
+            self._declare_initializer(tensor)
+        for node in graph.node:
+            self._producers.update(dict.fromkeys(filter(None, node.output), node))
+            for name in (node.name, *node.output):
+                self.names.take(name)
+            self._note_constant(node)
+        for node in graph.node:
+            self._complete(node)
+        self._seen = self._counts()
+
+    def _complete(self, node: NodeProto) -> None:
+        """Type what ONNX's inference of the whole model left untyped or without a rank."""
+        if all(self._has_rank(output) for output in node.output if output):
+            return
+        op = self.operator_of(node)
+        known = all(name in self._types for name in node.input if name)
+        if op is None or not known:
+            return
+        for name, found in self._infer(node, op).items():
+            if not self._has_rank(name):
+                self._types[name] = found
+                self._tensors.pop(name, None)
+
+    def _has_rank(self, name: str) -> bool:
+        found = self._types.get(name)
+        if found is None:
+            return False
+        return not found.HasField("tensor_type") or found.tensor_type.HasField("shape")
+
+    def _admit(self, node: NodeProto) -> None:
+        """Check a node that was appended by hand, and index it."""
+        for name in reads(node):
+            if name not in self:
+                raise GraphError(
+                    f"Node {node.name!r} ({node.op_type}) reads {name!r}, which no input, "
+                    f"initializer or earlier node provides. {near(name, self._types)}"
+                )
+        for name in node.output:
+            if name and name in self._producers:
+                other = self._producers[name]
+                raise GraphError(
+                    f"Node {node.name!r} ({node.op_type}) writes {name!r}, which node "
+                    f"{other.name!r} ({other.op_type}) writes already: every tensor is written once."
+                )
+        op = self.operator_of(node)
+        if op is not None and op.schema is not None:
+            context = checker.C.CheckerContext()
+            context.ir_version = self.proto.ir_version
+            context.opset_imports = self._opsets
+            try:
+                checker.check_node(node, context)
+            except checker.ValidationError as error:
+                raise GraphError(f"Node {node.name!r} ({node.op_type}): {error}") from error
+        self._register(node, self._infer(node, op) if op is not None else {})
+        self.names.take(node.name)
+
+    def _infer(self, node: NodeProto, op: Operator) -> dict[str, TypeProto]:
+        types = {name: self.type_proto(name) for name in reads(node)}
+        if op.schema is None:
+            return microsoft.infer_outputs(node, types)
+        constants = {n: self._constants[n] for n in node.input if n in self._constants}
+        opsets = [helper.make_opsetid(d, v) for d, v in self._opsets.items()]
+        return infer_outputs(op, node, types, constants, opsets, self.proto.ir_version)
+
+    def _register(self, node: NodeProto, types: Mapping[str, TypeProto]) -> None:
+        for name in filter(None, node.output):
+            self._producers[name] = node
+            self.names.take(name)
+            if name in types:
+                self._declare(name, types[name])
+        self._note_constant(node)
+
+    def _note_constant(self, node: NodeProto) -> None:
+        if node.op_type == "Constant" and not node.domain and node.attribute[0].HasField("t"):
+            if is_small(node.attribute[0].t):
+                self._constants[node.output[0]] = node.attribute[0].t
+
+    def _declare(self, name: str, proto: TypeProto) -> None:
+        self.names.take(name)
+        if proto.WhichOneof("value") is not None:
+            self._types[name] = proto
+            self._tensors.pop(name, None)
+
+    def _declare_initializer(self, tensor: TensorProto) -> None:
+        self._declare(tensor.name, helper.make_tensor_type_proto(tensor.data_type, tensor.dims))
+        if is_small(tensor):
+            self._constants[tensor.name] = tensor
+
+
+def reads(node: NodeProto) -> set[str]:
+    """The tensors that a node reads, those of the outer scope of its subgraphs included."""
+    names = {name for name in node.input if name}
+    for attribute in node.attribute:
+        for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+            inner = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+            for child in graph.node:
+                names |= reads(child) - inner
+                inner.update(child.output)
+            names |= {o.name for o in graph.output} - inner
+    return names

@@ -1,0 +1,65 @@
+"""What newer opsets have an operator for, in the words of the opset that the model has.
+
+Gradients are written in the model's own opset, and models at opset 7 train too. Where the opset has
+the operator, nothing but that operator is emitted.
+"""
+
+from __future__ import annotations
+
+from blockdsl.errors import OpError
+from blockdsl.graph.op import op
+from blockdsl.graph.value import Operand, Value
+
+
+def where(condition: Value, x: Operand, y: Operand) -> Value:
+    """`x` where a condition holds and `y` elsewhere; one of the two may be a number.
+
+    Before opset 9 it is a product with the condition, in which an infinity that is not chosen
+    leaves NaN.
+    """
+    if condition.graph.opset() >= 9:
+        return op.Where(condition, x, y)
+    like = x if isinstance(x, Value) else y
+    chosen = condition.cast(like.elem_type)
+    terms = []
+    if isinstance(x, Value) or x != 0:
+        terms.append(chosen * x)
+    if isinstance(y, Value) or y != 0:
+        terms.append((1 - chosen) * y)
+    return terms[0] if len(terms) == 1 else terms[0] + terms[1]
+
+
+def equal(x: Value, y: Operand) -> Value:
+    """`x == y`, element by element: floats cannot be compared so before opset 11."""
+    if not x.type.is_float or x.graph.opset() >= 11:
+        return op.Equal(x, y)
+    return ~((x < y) | (x > y))
+
+
+def sign(x: Value) -> Value:
+    """1, 0 or -1 (`Sign` exists from opset 9 on)."""
+    if x.graph.opset() >= 9:
+        return op.Sign(x)
+    return (x > 0).cast(x.elem_type) - (x < 0).cast(x.elem_type)
+
+
+def counting(count: Value) -> Value:
+    """The integers 0, 1, ... below a number that is computed: an int64 vector.
+
+    Args:
+        count: An int64 scalar, or a vector of one element.
+
+    Raises:
+        OpError: The model's opset is below 9.
+    """
+    opset = count.graph.opset()
+    if opset >= 11:
+        return op.Range(0, count.squeeze(*range(count.rank)), 1)
+    if opset < 9:
+        raise OpError(
+            f"Counting up to a number that is computed needs opset 9, and the model has opset "
+            f"{opset}. Make the dimension it depends on static, or convert the model with "
+            f"onnx.version_converter."
+        )
+    length = count if count.rank else count.unsqueeze(0)
+    return op.NonZero(op.Expand(True, length)).squeeze(0)

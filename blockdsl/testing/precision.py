@@ -1,0 +1,112 @@
+"""A model in another float type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    numpy_helper,
+)
+
+from blockdsl.graph.schema import newest
+from blockdsl.graph.tensor import FLOATS, np_dtype
+
+
+def in_precision(model: ModelProto, elem_type: int) -> ModelProto:
+    """A copy of a model in which every float tensor has one float type.
+
+    What a schema demands to be float32 (the scales of `Resize`, say) stays as it is.
+
+    Args:
+        model: The model.
+        elem_type: The `onnx.TensorProto.DataType` to give to floats.
+
+    Example:
+        >>> import blockdsl
+        >>> from onnx import TensorProto
+        >>> with blockdsl.empty_base() as handle:
+        ...     _ = blockdsl.input("x", shape=(2,)) * 2
+        >>> double = in_precision(handle.model, TensorProto.DOUBLE)
+        >>> double.graph.input[0].type.tensor_type.elem_type == TensorProto.DOUBLE
+        True
+    """
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    _convert_graph(copy.graph, elem_type)
+    for function in copy.functions:
+        _convert_nodes(function.node, elem_type, set())
+        for value in function.value_info:
+            _convert_type(value.type, elem_type)
+    return copy
+
+
+def _convert_graph(graph: GraphProto, elem_type: int) -> None:
+    fixed = _fixed_inputs(graph.node)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        if value.name not in fixed:
+            _convert_type(value.type, elem_type)
+    for tensor in graph.initializer:
+        if tensor.name not in fixed:
+            _convert_tensor(tensor, elem_type)
+    _convert_nodes(graph.node, elem_type, fixed)
+
+
+def _fixed_inputs(nodes: Iterable[NodeProto]) -> set[str]:
+    """The tensors that some operator takes as float32 only."""
+    fixed = set()
+    for node in nodes:
+        form = newest(node.op_type, node.domain)
+        if form is not None:
+            for name, parameter in zip(node.input, form.inputs, strict=False):
+                if parameter.type == "tensor(float)":
+                    fixed.add(name)
+    return fixed
+
+
+def _convert_nodes(nodes: Iterable[NodeProto], elem_type: int, fixed: set[str]) -> None:
+    for node in nodes:
+        if node.op_type == "Constant" and node.output[0] in fixed:
+            continue
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.TENSOR:
+                _convert_tensor(attribute.t, elem_type)
+            elif attribute.type == AttributeProto.GRAPH:
+                _convert_graph(attribute.g, elem_type)
+            elif attribute.name in ("to", "dtype") and attribute.i in FLOATS:
+                attribute.i = elem_type
+        if node.op_type == "Constant":
+            _convert_constant(node, elem_type)
+
+
+def _convert_constant(node: NodeProto, elem_type: int) -> None:
+    """A `Constant` written as a number or a list of numbers, which is float32 by definition."""
+    attribute = node.attribute[0]
+    if attribute.name in ("value_float", "value_floats"):
+        value = attribute.f if attribute.name == "value_float" else list(attribute.floats)
+        tensor = numpy_helper.from_array(np.asarray(value, np_dtype(elem_type)))
+        attribute.Clear()
+        attribute.name, attribute.type = "value", AttributeProto.TENSOR
+        attribute.t.CopyFrom(tensor)
+
+
+def _convert_tensor(tensor: TensorProto, elem_type: int) -> None:
+    if tensor.data_type in FLOATS and tensor.data_type != elem_type:
+        array = numpy_helper.to_array(tensor).astype(np_dtype(elem_type))
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+
+
+def _convert_type(proto: TypeProto, elem_type: int) -> None:
+    if proto.HasField("tensor_type"):
+        if proto.tensor_type.elem_type in FLOATS:
+            proto.tensor_type.elem_type = elem_type
+    elif proto.HasField("sequence_type"):
+        _convert_type(proto.sequence_type.elem_type, elem_type)
+    elif proto.HasField("optional_type"):
+        _convert_type(proto.optional_type.elem_type, elem_type)

@@ -1,0 +1,103 @@
+"""Artifacts of all kinds of wrongness, devices, options, and the exported model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from blockdsl.api import CheckpointState, Module, Optimizer
+from blockdsl.errors import (
+    BlockError,
+    EngineError,
+    UnknownNameError,
+)
+from tests.api.mlp import batch
+from tests.api.runs import Trained, train, values
+
+
+def test_export_model_for_inferencing(run: Trained, tmp_path: Path) -> None:
+    _, module, optimizer = run
+    train(module, optimizer)
+    x, labels = batch()
+    for mode in (True, False):
+        path = tmp_path / f"{mode}.onnx"
+        module.train(mode).export_model_for_inferencing(path, ["output", "r"])
+        session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        assert [i.name for i in session.get_inputs()] == ["x"]
+        assert [o.name for o in session.get_outputs()] == ["output", "r"]
+        expected = module.eval()(x, labels)[1]
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_wrong_exports(run: Trained, files: Path, tmp_path: Path) -> None:
+    state, module, _ = run
+    path = tmp_path / "inference.onnx"
+    with pytest.raises(UnknownNameError, match="Did you mean 'output'"):
+        module.export_model_for_inferencing(path, ["outptu"])
+    with pytest.raises(RuntimeError, match="Expected a non empty vector"):
+        module.export_model_for_inferencing(path, [])
+    with pytest.raises(TypeError, match="list of strings"):
+        module.export_model_for_inferencing(path, "output")
+    alone = Module(files / "training_model.onnx", state)
+    message = "Eval model was not provided. Cannot export a model for inferencing"
+    with pytest.raises(RuntimeError, match=message):
+        alone.export_model_for_inferencing(path, ["output"])
+    assert not path.exists()
+
+
+def test_evaluation_needs_an_eval_model(files: Path, engine: str) -> None:
+    state = CheckpointState.load_checkpoint(files / "checkpoint", engine=engine)
+    module = Module(files / "training_model.onnx", state).eval()
+    with pytest.raises(EngineError, match=r"Eval model was not provided\. Cannot eval"):
+        module(*batch())
+
+
+def test_wrong_models(files: Path, engine: str, tmp_path: Path) -> None:
+    state = CheckpointState.load_checkpoint(files / "checkpoint", engine=engine)
+    training, junk = files / "training_model.onnx", tmp_path / "junk.onnx"
+    junk.write_bytes(b"\xffjunk" * 10)
+    for wrong in (tmp_path / "nowhere.onnx", tmp_path, junk, files / "eval_model.onnx"):
+        with pytest.raises(BlockError, match=wrong.name):
+            Module(wrong, state)
+    for wrong in (tmp_path / "nowhere.onnx", junk):
+        with pytest.raises(BlockError, match=wrong.name):
+            Module(training, state, wrong)
+        with pytest.raises(BlockError, match=wrong.name):
+            Optimizer(wrong, Module(training, state))
+
+
+@pytest.mark.parametrize("device", ["tpu", "gpu:x", "cpu:1", ""])
+def test_unsupported_devices(files: Path, engine: str, device: str) -> None:
+    state = CheckpointState.load_checkpoint(files / "checkpoint", engine=engine)
+    with pytest.raises(EngineError, match="Unsupported device type"):
+        Module(files / "training_model.onnx", state, device=device)
+
+
+def test_cpu_has_a_number(files: Path, engine: str) -> None:
+    state = CheckpointState.load_checkpoint(files / "checkpoint", engine=engine)
+    assert Module(str(files / "training_model.onnx"), state, device="cpu:0")(*batch())
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(
+    "CUDAExecutionProvider" not in ort.get_available_providers(), reason="needs CUDA"
+)
+def test_cuda(files: Path) -> None:
+    state = CheckpointState.load_checkpoint(files / "checkpoint")
+    module = Module(files / "training_model.onnx", state, files / "eval_model.onnx", device="cuda")
+    optimizer = Optimizer(files / "optimizer_model.onnx", module)
+    assert module.get_contiguous_parameters().device_name() == "Cuda"
+    before = values(state)
+    train(module, optimizer)
+    assert not np.array_equal(state.parameters["fc1.weight"].data, before["fc1.weight"])
+
+
+def test_session_options_reach_the_engine(files: Path, engine: str, tmp_path: Path) -> None:
+    state = CheckpointState.load_checkpoint(files / "checkpoint", engine=engine)
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    Module(files / "training_model.onnx", state, session_options=options)
+    assert (tmp_path / "optimized.onnx").exists()

@@ -1,0 +1,29 @@
+"""What every test has: a random generator of its own, the engines there are, and strict skips."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+
+from tests import skips
+from tests.engines import available_engines
+
+
+@pytest.fixture
+def rng(request):
+    """A generator seeded by the test's own name: the same on every run and in every order."""
+    name = request.node.nodeid.split("::", 1)[1]
+    return np.random.default_rng(zlib.crc32(name.encode()))
+
+
+@pytest.fixture(params=available_engines())
+def engine(request):
+    """The name of each engine that the installed runtime has."""
+    return request.param
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    skips.apply(config, items)

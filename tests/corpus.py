@@ -1,0 +1,81 @@
+"""ONNX's own node tests: models of one node with inputs, for every operator."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, TensorProto, numpy_helper
+
+from blockdsl.graph.tensor import FLOATS
+
+
+@dataclass(frozen=True, eq=False)
+class NodeTest:
+    """One test of the corpus."""
+
+    name: str
+    model: ModelProto
+    feeds: dict[str, Any]
+
+    @property
+    def op_type(self) -> str:
+        return self.model.graph.node[-1].op_type
+
+    @property
+    def domain(self) -> str:
+        return self.model.graph.node[-1].domain
+
+    @property
+    def opset(self) -> int:
+        return max(o.version for o in self.model.opset_import if o.domain in ("", "ai.onnx"))
+
+    @property
+    def float_inputs(self) -> list[str]:
+        return [
+            i.name
+            for i in self.model.graph.input
+            if i.type.tensor_type.elem_type in FLOATS and np.size(self.feeds[i.name])
+        ]
+
+    @property
+    def float_outputs(self) -> list[str]:
+        outputs = self.model.graph.output
+        return [o.name for o in outputs if o.type.tensor_type.elem_type in FLOATS]
+
+    def __str__(self) -> str:
+        return self.name.removeprefix("test_")
+
+
+@lru_cache(maxsize=1)
+def float_tests() -> tuple[NodeTest, ...]:
+    """The tests that take and give floats in the default domain.
+
+    Those that spell out a function's body are left out: their operators have tests of their own.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.loader import load_model_tests
+
+        collected = load_model_tests(kind="node")
+    found = []
+    for test in collected:
+        names = [i.name for i in test.model.graph.input]
+        feeds = dict(zip(names, map(_as_array, test.data_sets[0][0]), strict=True))
+        node_test = NodeTest(test.name, test.model, feeds)
+        if (
+            node_test.domain == ""
+            and "_expanded" not in test.name
+            and node_test.float_inputs
+            and node_test.float_outputs
+        ):
+            found.append(node_test)
+    return tuple(found)
+
+
+def _as_array(given):
+    """NumPy types that ONNX has and NumPy lacks come as protos."""
+    return numpy_helper.to_array(given) if isinstance(given, TensorProto) else given
