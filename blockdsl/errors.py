@@ -44,6 +44,14 @@ class UnknownParameterError(BlockError, KeyError):
     """A parameter or property name that the state does not have."""
 
 
+class LossError(BlockError, RuntimeError):
+    """A loss is asked for a reduction that it has not, or given tensors that it cannot compare."""
+
+
+class OptimizerError(BlockError, TypeError, ValueError):
+    """An optimizer is given settings or parameters that it cannot work with."""
+
+
 class GradientError(BlockError, RuntimeError):
     """No gradient can be built here."""
 

@@ -1,13 +1,14 @@
-"""A progress bar for training."""
+"""What a person sees of a training run."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
 
 class Progress:
-    """Shows steps, the loss and the time left; nothing at all when it is not enabled.
+    """Shows steps, the loss, the time left and evaluations; nothing when it is not enabled.
 
     Args:
         enabled: Whether to show anything.
@@ -43,8 +44,23 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def advance(self, steps: int, loss: float | None) -> None:
+    def advance(self, steps: int, loss: float | None = None) -> None:
         """Show that so many more steps are done."""
         if self._bar is not None:
             fields = {} if loss is None else {"loss": f"{loss:.4f}"}
             self._bar.update(self._task, advance=steps, **fields)
+
+    def report(self, step: int, measures: Mapping[str, float]) -> None:
+        """Print what an evaluation found, above the bar."""
+        if self._bar is not None:
+            self._bar.console.print(f"step {step}: {in_words(measures)}", highlight=False)
+
+
+def in_words(measures: Mapping[str, float]) -> str:
+    """Measures on one line.
+
+    Example:
+        >>> in_words({"loss": 0.25, "accuracy": 0.975})
+        'loss 0.25, accuracy 0.975'
+    """
+    return ", ".join(f"{name} {value:.4g}" for name, value in measures.items())

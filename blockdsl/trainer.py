@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from blockdsl.api import CheckpointState, LinearLRScheduler, Module, Optimizer
-from blockdsl.data import Array, Batch, epoch_of, in_order
-from blockdsl.errors import ArtifactError, CheckpointNotFoundError, DataError
+from blockdsl.data import Batch, check_repeatable, epoch_of, in_order
+from blockdsl.errors import ArtifactError, CheckpointError, CheckpointNotFoundError, DataError
+from blockdsl.evaluation import Metric, evaluate, outputs_of
 from blockdsl.progress import Progress
 
 StrPath = str | os.PathLike[str]
-Metric = Callable[[Mapping[str, Array], Mapping[str, Array]], float]
-"""(outputs by name, inputs by name) -> a mean over the batch."""
+CHECKPOINTS = "checkpoints"
+"""The folder in a directory of artifacts that checkpoints go to."""
+PEAK = "learning_rate"
+"""The property that keeps the highest learning rate of a schedule."""
 
 
 @dataclass
@@ -87,23 +89,30 @@ class Trainer:
             )
         start = checkpoint or self._directory / f"{prefix}checkpoint"
         self.state = CheckpointState.load_checkpoint(start, engine=engine)
-        self.module = Module(
-            training_model, self.state, self._file("eval_model.onnx"), device=device
-        )
+        self._eval_model = self._file("eval_model.onnx")
+        self.module = Module(training_model, self.state, self._eval_model, device=device)
         optimizer_model = self._file("optimizer_model.onnx")
         self.optimizer = Optimizer(optimizer_model, self.module) if optimizer_model else None
 
     @classmethod
     def resume(
-        cls, artifacts: StrPath, checkpoint: StrPath | None = None, **arguments: Any
+        cls,
+        artifacts: StrPath,
+        checkpoint: StrPath | None = None,
+        *,
+        prefix: str = "",
+        device: str = "cpu",
+        engine: str | None = None,
     ) -> Trainer:
         """Go on from a checkpoint that `fit` or `save` wrote.
 
         Args:
             artifacts: The directory of artifacts.
-            checkpoint: The checkpoint; by default the one of the highest step in the directory's
+            checkpoint: The checkpoint; by default the one that was written last to the directory's
                 `checkpoints`.
-            **arguments: As for `Trainer`.
+            prefix: As for `Trainer`.
+            device: As for `Trainer`.
+            engine: As for `Trainer`.
 
         Returns:
             A trainer whose `fit`, called with the same arguments, does what is left to do.
@@ -111,8 +120,13 @@ class Trainer:
         Raises:
             CheckpointNotFoundError: There is none.
         """
-        found = checkpoint or _latest(Path(artifacts) / "checkpoints")
-        return cls(artifacts, checkpoint=found, **arguments)
+        found = checkpoint or latest_checkpoint(artifacts, prefix)
+        if found is None:
+            raise CheckpointNotFoundError(
+                f"There is no checkpoint in {os.fspath(Path(artifacts) / CHECKPOINTS)!r}: train "
+                f"with checkpoint_every, or name the checkpoint to resume from."
+            )
+        return cls(artifacts, prefix=prefix, checkpoint=found, device=device, engine=engine)
 
     def fit(
         self,
@@ -130,6 +144,7 @@ class Trainer:
         checkpoint_directory: StrPath | None = None,
         progress: bool = True,
         on_step: Callable[[int, float], None] | None = None,
+        on_evaluation: Callable[[int, dict[str, float]], None] | None = None,
     ) -> History:
         """Train until so many epochs are done, those before a resumed checkpoint included.
 
@@ -143,30 +158,53 @@ class Trainer:
             validation: Data to evaluate on.
             metrics: What to measure on it beside the loss.
             eval_every: Optimizer steps between evaluations; once an epoch if left out.
-            checkpoint_every: Optimizer steps between checkpoints; none if left out.
+            checkpoint_every: Optimizer steps between checkpoints, of which there is one at the end
+                too; none at all if left out.
             checkpoint_directory: Where they go; `checkpoints` in the artifacts by default.
             progress: Whether to show progress on the terminal.
             on_step: Called after every optimizer step with its number and loss.
+            on_evaluation: Called after every evaluation with the step and what was measured.
 
         Returns:
             The losses and evaluations of this call.
 
         Raises:
-            ArtifactError: There is no optimizer model.
+            ArtifactError: There is no optimizer model, or no evaluation model to validate with.
             DataError: The data cannot be iterated again, or does not fit the model.
         """
         if self.optimizer is None:
             raise ArtifactError(
-                "There is no optimizer model: pass optimizer= to generate_artifacts."
+                f"{os.fspath(self._directory)!r} has no {self._prefix}optimizer_model.onnx, so "
+                f"nothing can be trained: pass optimizer= to generate_artifacts."
             )
-        if gradient_accumulation < 1:
-            raise DataError(f"gradient_accumulation is at least 1, not {gradient_accumulation}.")
+        check_repeatable(data, "data")
+        if validation is not None:
+            check_repeatable(validation, "validation")
+            self._check_eval_model()
+        for name, value in (
+            ("gradient_accumulation", gradient_accumulation),
+            ("eval_every", eval_every),
+            ("checkpoint_every", checkpoint_every),
+        ):
+            if value is not None and value < 1:
+                raise DataError(f"{name} is at least 1, not {value}.")
         steps_per_epoch = _steps(data, gradient_accumulation)
         schedule = self._schedule(learning_rate, warmup_steps, decay, epochs, steps_per_epoch)
-        folder = Path(checkpoint_directory or self._directory / "checkpoints")
+        folder = Path(checkpoint_directory or self._directory / CHECKPOINTS)
         history = History()
+
+        def save() -> None:
+            self.save(folder / f"{self._prefix}step-{self.step:08d}")
+
+        def validate() -> None:
+            measures = self.evaluate(validation, metrics)  # type: ignore[arg-type]
+            history.evaluations.append((self.step, measures))
+            bar.report(self.step, measures)
+            if on_evaluation is not None:
+                on_evaluation(self.step, measures)
+
         with Progress(enabled=progress, total=epochs * steps_per_epoch) as bar:
-            bar.advance(self.step, None)
+            bar.advance(self.step)
             for epoch in range(self._done("epoch"), epochs):
                 for loss in self._epoch(data, epoch, gradient_accumulation):
                     history.losses.append(loss)
@@ -176,12 +214,14 @@ class Trainer:
                     if on_step is not None:
                         on_step(self.step, loss)
                     if validation is not None and eval_every and self.step % eval_every == 0:
-                        history.evaluations.append((self.step, self.evaluate(validation, metrics)))
+                        validate()
                     if checkpoint_every and self.step % checkpoint_every == 0:
-                        self.save(folder / f"step-{self.step:08d}")
+                        save()
                 self.state.properties["epoch"], self.state.properties["batch"] = epoch + 1, 0
                 if validation is not None and not eval_every:
-                    history.evaluations.append((self.step, self.evaluate(validation, metrics)))
+                    validate()
+        if checkpoint_every and history.losses and self.step % checkpoint_every:
+            save()
         return history
 
     def evaluate(
@@ -195,25 +235,13 @@ class Trainer:
 
         Returns:
             "loss" and each metric, every batch weighted by its rows.
+
+        Raises:
+            ArtifactError: There is no evaluation model.
+            DataError: There is no data, or it does not fit the model.
         """
-        measured: dict[str, list[float]] = {"loss": [], **{name: [] for name in metrics or {}}}
-        rows = []
-        self.module.eval()
-        try:
-            names, output_names = self.module.input_names(), self.module.output_names()
-            for batch in data:
-                inputs = in_order(batch, names)
-                outputs = self._outputs(inputs)
-                measured["loss"].append(float(np.mean(outputs[0])))
-                by_name = dict(zip(output_names, outputs, strict=True))
-                for name, metric in (metrics or {}).items():
-                    measured[name].append(metric(by_name, dict(zip(names, inputs, strict=True))))
-                rows.append(len(inputs[0]) if np.ndim(inputs[0]) else 1)
-        finally:
-            self.module.train()
-        if not rows:
-            raise DataError("There is nothing to evaluate: the data has no batch.")
-        return {name: float(np.average(v, weights=rows)) for name, v in measured.items()}
+        self._check_eval_model()
+        return evaluate(self.module, data, metrics or {})
 
     def save(self, checkpoint: StrPath) -> None:
         """Write a checkpoint from which `resume` continues bit for bit.
@@ -221,16 +249,27 @@ class Trainer:
         Raises:
             CheckpointError: It cannot be written; the old file stays then.
         """
-        Path(checkpoint).parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(checkpoint).parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(
+                f"The folder {os.fspath(folder)!r} cannot be made: {error.strerror}."
+            ) from error
         CheckpointState.save_checkpoint(self.state, checkpoint, include_optimizer_state=True)
 
-    def export(self, path: StrPath, output_names: list[str]) -> None:
+    def export(self, path: StrPath, output_names: Sequence[str]) -> None:
         """Write the trained model for inference.
 
         Args:
             path: The file.
             output_names: The tensors of the evaluation model that it is to put out.
+
+        Raises:
+            ArtifactError: There is no evaluation model.
+            UnknownNameError: The evaluation model has no tensor of that name.
         """
+        self._check_eval_model()
         self.module.export_model_for_inferencing(path, output_names)
 
     @property
@@ -238,34 +277,29 @@ class Trainer:
         """The optimizer steps taken so far."""
         return self.optimizer.step_count if self.optimizer is not None else 0
 
-    def _epoch(self, data: Iterable[Batch], epoch: int, accumulation: int) -> Iterable[float]:
+    def _epoch(self, data: Iterable[Batch], epoch: int, accumulation: int) -> Iterator[float]:
         """Train on what is left of an epoch; the mean loss of every optimizer step."""
-        assert self.optimizer is not None
         names, losses, done = self.module.input_names(), [], self._done("batch")
-        count = 0
-        for count, batch in enumerate(epoch_of(data, epoch), start=1):
-            if count <= done:
-                continue
-            losses.append(float(np.mean(self._outputs(in_order(batch, names))[0])))
+        count = done
+        for count, batch in enumerate(epoch_of(data, epoch, done), start=done + 1):
+            losses.append(float(np.mean(outputs_of(self.module, in_order(batch, names))[0])))
             if len(losses) == accumulation:
                 yield self._optimizer_step(count, losses)
+                losses = []
         if losses:
             yield self._optimizer_step(count, losses)
+        if not count:
+            raise DataError("There is nothing to train on: the data has no batch.")
 
     def _optimizer_step(self, batches: int, losses: list[float]) -> float:
         assert self.optimizer is not None
         self.optimizer.step()
         self.module.lazy_reset_grad()
         loss = float(np.mean(losses))
-        losses.clear()
         properties = self.state.properties
         properties["batch"], properties["loss"] = batches, loss
         properties["framework"] = "onnxruntime"
         return loss
-
-    def _outputs(self, inputs: tuple[Array, ...]) -> tuple[Array, ...]:
-        outputs = self.module(*inputs)
-        return outputs if isinstance(outputs, tuple) else (outputs,)  # type: ignore[return-value]
 
     def _schedule(
         self, rate: float | None, warmup: int, decay: bool, epochs: int, steps: int
@@ -275,8 +309,17 @@ class Trainer:
             if rate is not None:
                 self.optimizer.set_learning_rate(rate)
             return None
+        if decay and not steps:
+            raise DataError(
+                "decay needs to know how many steps there are, and the data has no length: use "
+                "blockdsl.Batches or a list, or give its class a __len__."
+            )
         if rate is None:
-            rate = self.optimizer.get_learning_rate()
+            # On resuming, the optimizer's own rate is somewhere on the way; the highest is kept.
+            properties = self.state.properties
+            if PEAK not in properties:
+                properties[PEAK] = self.optimizer.get_learning_rate()
+            rate = float(properties[PEAK])
         # Without decay the rate stays: a total that is never reached, to within float32.
         total = epochs * steps if decay else 2**53
         return LinearLRScheduler(self.optimizer, warmup, total, rate)
@@ -285,9 +328,29 @@ class Trainer:
         properties = self.state.properties
         return int(properties[what]) if what in properties else 0
 
+    def _check_eval_model(self) -> None:
+        if self._eval_model is None:
+            raise ArtifactError(
+                f"{os.fspath(self._directory)!r} has no {self._prefix}eval_model.onnx, which "
+                f"evaluation and export need: generate the artifacts again."
+            )
+
     def _file(self, name: str) -> Path | None:
         path = self._directory / f"{self._prefix}{name}"
         return path if path.is_file() else None
+
+
+def latest_checkpoint(artifacts: StrPath, prefix: str = "") -> Path | None:
+    """The checkpoint that `Trainer.fit` wrote last, None if there is none.
+
+    Not the one of the highest step: that may be left from a longer run before this one.
+    """
+    found = [
+        path
+        for path in (Path(artifacts) / CHECKPOINTS).glob(f"{prefix}step-*")
+        if path.name.removeprefix(f"{prefix}step-").isdigit()
+    ]
+    return max(found, key=lambda path: (path.stat().st_mtime_ns, path.name), default=None)
 
 
 def _steps(data: Iterable[Batch], accumulation: int) -> int:
@@ -296,14 +359,3 @@ def _steps(data: Iterable[Batch], accumulation: int) -> int:
         return -(-len(data) // accumulation)  # type: ignore[arg-type]
     except TypeError:
         return 0
-
-
-def _latest(directory: Path) -> Path:
-    found = sorted(directory.glob("step-*")) if directory.is_dir() else []
-    found = [path for path in found if path.suffix != ".data"]
-    if not found:
-        raise CheckpointNotFoundError(
-            f"There is no checkpoint in {os.fspath(directory)!r}: train with checkpoint_every, or "
-            f"name the checkpoint to resume from."
-        )
-    return found[-1]

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import zlib
 
+import hypothesis
 import numpy as np
 import pytest
 
 from tests import skips
 from tests.engines import available_engines
+
+# The same examples on every run; `--hypothesis-profile nightly` looks for new ones.
+hypothesis.settings.register_profile(
+    "default", max_examples=100, deadline=None, derandomize=True, database=None
+)
+hypothesis.settings.register_profile(
+    "nightly", max_examples=2000, deadline=None, derandomize=False, database=None
+)
+hypothesis.settings.load_profile("default")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The value of every case: on the reference evaluator, by NumPy where a row says how, and on ORT."""
+"""The value of every case: by NumPy where a row says how, and on ONNX Runtime."""
 
 import numpy as np
 import pytest

@@ -71,7 +71,7 @@ GRAPHS = {
     ),
     "function": ("s = local.twice(p) p.out = Sub(p, s)", {"p": False}),
 }
-PAIRS = [(name, source, allowed) for name, (_, all_) in GRAPHS.items() for source, allowed in all_.items()]
+PAIRS = [(name, *pair) for name, (_, pairs) in GRAPHS.items() for pair in pairs.items()]
 
 
 def build(name: str, kind: str = "float", shape: str = "4, 4") -> onnx.ModelProto:
@@ -120,9 +120,7 @@ def test_without_a_check_everything_is_copied(rng):
     expected = _run_plainly(build("swap"), values, GRAPHS["swap"][1])
     buffers = {key: Buffer(value.copy()) for key, value in values.items()}
     outputs = {"p.out": buffers["p"], "q.out": buffers["q"]}
-    BoundSession(
-        open_session(build("swap"), "model", CPU), CPU, [], [], buffers, outputs
-    ).run([])
+    BoundSession(open_session(build("swap"), "model", CPU), CPU, [], [], buffers, outputs).run([])
     for source, wanted in expected.items():
         np.testing.assert_array_equal(buffers[source].array, wanted)
 

@@ -58,14 +58,17 @@ def training(nodes: str, extra_outputs: str = "", initializers: str = "") -> onn
     ("nodes", "gradients"),
     [
         # d(p * q) = q and p: gradients that are inputs
-        (f'loss = Mul(p, q) {ACC_P % "q"} {ACC_Q % "p"}', {"p": "p_grad", "q": "q_grad"}),
+        (f"loss = Mul(p, q) {ACC_P % 'q'} {ACC_Q % 'p'}", {"p": "p_grad", "q": "q_grad"}),
         # d(p + q): both gradients are one tensor
-        (f'loss = Add(p, q) g = Identity(x) {ACC_P % "g"} {ACC_Q % "g"}', {"p": "g", "q": "q_grad"}),
+        (
+            f"loss = Add(p, q) g = Identity(x) {ACC_P % 'g'} {ACC_Q % 'g'}",
+            {"p": "g", "q": "q_grad"},
+        ),
         # the gradient is the loss
-        (f'loss = Exp(p) g = Neg(q) {ACC_P % "loss"} {ACC_Q % "g"}', {"p": "p_grad", "q": "g"}),
+        (f"loss = Exp(p) g = Neg(q) {ACC_P % 'loss'} {ACC_Q % 'g'}", {"p": "p_grad", "q": "g"}),
         # the name that we would like is taken
         (
-            f'p_grad = Exp(p) loss = Neg(p_grad) {ACC_P % "x"} {ACC_Q % "p_grad"}',
+            f"p_grad = Exp(p) loss = Neg(p_grad) {ACC_P % 'x'} {ACC_Q % 'p_grad'}",
             {"p": "p_grad.2", "q": "p_grad"},
         ),
     ],
@@ -78,7 +81,7 @@ def test_every_gradient_becomes_an_output_of_its_own(nodes, gradients):
 
 
 def test_a_constant_gradient():
-    nodes = f'loss = Add(p, q) {ACC_P % "ones"} {ACC_Q % "x"}'
+    nodes = f"loss = Add(p, q) {ACC_P % 'ones'} {ACC_Q % 'x'}"
     form = overwrite_form(training(nodes, initializers="float[2] ones = {1, 1}"), {"p", "q"})
     assert form.gradients == {"p": "p_grad", "q": "q_grad"}
     onnx.checker.check_model(form.model, full_check=True)

@@ -74,17 +74,12 @@ class Parameters:
         self._state = state
 
     def __getitem__(self, name: str) -> Parameter:
-        self._check(name)
-        if self._state.nominal:
-            raise StateError(
-                f"The value of parameter '{name}' is not in this state, which comes from a nominal "
-                "checkpoint. Please load the parameter states first: "
-                "`Module.copy_buffer_to_parameters(buffer, trainable_only=False)`."
-            )
+        self._check_name(name)
+        self._check_values(name)
         return Parameter(self._state.parameter(name))
 
     def __setitem__(self, name: str, value: Array) -> None:
-        self._check(name)
+        self._check_name(name)
         if self._state.nominal:
             raise StateError(
                 f"Parameter '{name}' of a nominal checkpoint cannot be set alone. Please load all "
@@ -97,7 +92,9 @@ class Parameters:
         return name in self._state.parameter_names()
 
     def __iter__(self) -> Iterator[tuple[str, Parameter]]:
-        return ((name, self[name]) for name in sorted(self._state.parameter_names()))
+        for name in sorted(self._state.parameter_names()):
+            self._check_values(name)
+            yield name, Parameter(self._state.parameter(name))
 
     def __len__(self) -> int:
         return len(self._state.parameter_names())
@@ -105,8 +102,16 @@ class Parameters:
     def __repr__(self) -> str:
         return f"Parameters({', '.join(sorted(self._state.parameter_names()))})"
 
-    def _check(self, name: str) -> None:
+    def _check_name(self, name: str) -> None:
         if name not in self:
             raise UnknownParameterError(
                 f"Parameter {name} not found. {near(str(name), self._state.parameter_names())}"
+            )
+
+    def _check_values(self, name: str) -> None:
+        if self._state.nominal:
+            raise StateError(
+                f"The value of parameter '{name}' is not in this state, which comes from a nominal "
+                "checkpoint. Please load the parameter states first: "
+                "`Module.copy_buffer_to_parameters(buffer, trainable_only=False)`."
             )

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
@@ -21,35 +20,48 @@ class ParameterHandle(Protocol):
     """One parameter of a training state; its arrays are views of the training memory on a CPU."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the parameter in the model."""
 
     @property
-    def requires_grad(self) -> bool: ...
+    def requires_grad(self) -> bool:
+        """Whether the parameter is trained."""
 
     @property
-    def data(self) -> Array: ...
+    def data(self) -> Array:
+        """The value; setting it copies an array of the same type and shape into the memory."""
 
     @data.setter
     def data(self, value: Array) -> None: ...
 
     @property
-    def grad(self) -> Array | None: ...
+    def grad(self) -> Array | None:
+        """The accumulated gradient; `None` if it is frozen or no module exists yet."""
 
 
 class State(Protocol):
     """Parameters, gradients, optimizer slots and properties: what a checkpoint holds."""
 
-    engine: str
-    nominal: bool
+    @property
+    def engine(self) -> str:
+        """The engine's name: `"session"` or `"training"`."""
 
     @property
-    def properties(self) -> MutableMapping[str, Property]: ...
+    def nominal(self) -> bool:
+        """Whether the parameters have names, but no values yet."""
 
-    def parameter_names(self) -> list[str]: ...
+    @property
+    def properties(self) -> MutableMapping[str, Property]:
+        """What the user wants kept with the parameters."""
 
-    def parameter(self, name: str) -> ParameterHandle: ...
+    def parameter_names(self) -> list[str]:
+        """The names of all parameters, trained or frozen."""
 
-    def save(self, path: str | os.PathLike[str], include_optimizer_state: bool) -> None: ...
+    def parameter(self, name: str) -> ParameterHandle:
+        """A parameter by its name; only of a state that is not nominal."""
+
+    def save(self, path: str | os.PathLike[str], include_optimizer_state: bool) -> None:
+        """Writes a checkpoint; the old file stands until the new one is complete."""
 
 
 class Trainable(Protocol):
@@ -63,11 +75,14 @@ class Trainable(Protocol):
     def eval_step(self, inputs: Sequence[Any]) -> list[Any]:
         """Runs the evaluation model; takes and gives what `train_step` does."""
 
-    def lazy_reset_grad(self) -> None: ...
+    def lazy_reset_grad(self) -> None:
+        """Makes the next training step overwrite the gradients instead of adding to them."""
 
-    def input_names(self, training: bool) -> list[str]: ...
+    def input_names(self, training: bool) -> list[str]:
+        """What a step is fed, in order; nothing if there is no such model."""
 
-    def output_names(self, training: bool) -> list[str]: ...
+    def output_names(self, training: bool) -> list[str]:
+        """What a step returns, in order; nothing if there is no such model."""
 
     def parameters(self, trainable_only: bool) -> Iterator[ParameterHandle]:
         """The parameters in the order of the training model's inputs."""
@@ -83,7 +98,8 @@ class Trainable(Protocol):
 
     def export_model_for_inferencing(
         self, path: str | os.PathLike[str], output_names: Sequence[str]
-    ) -> None: ...
+    ) -> None:
+        """Writes the part of the eval model that some outputs need, with the current values."""
 
 
 class Stepper(Protocol):
@@ -95,4 +111,5 @@ class Stepper(Protocol):
     def step_count(self) -> int:
         """The steps taken so far, those before a resume included; learning rates follow it."""
 
-    def step(self) -> None: ...
+    def step(self) -> None:
+        """Takes one step along the gradients, which stay as they are."""

@@ -9,7 +9,7 @@ from typing import Any
 from blockdsl.backend.engine import State, Stepper, Trainable
 from blockdsl.backend.files import StrPath
 from blockdsl.backend.select import VARIABLE, select_engine
-from blockdsl.errors import EngineError
+from blockdsl.errors import ArtifactError, EngineError
 
 
 def load_state(path: StrPath, engine: str | None = None) -> State:
@@ -41,6 +41,14 @@ def open_module(
     module: Trainable = _engine(state.engine).open_module(
         state, train_model, eval_model, device, options
     )
+    if "lazy_reset_grad" in module.input_names(training=False):
+        raise ArtifactError(f"The eval model '{eval_model}' is a training model.")
+    gradients = [] if state.nominal else [p.grad for p in module.parameters(trainable_only=True)]
+    if gradients and all(gradient is None for gradient in gradients):
+        raise ArtifactError(
+            f"The model '{train_model}' is not a training model: it computes no gradients. Is it "
+            "the eval model, or the model that the artifacts were generated from?"
+        )
     return module
 
 

@@ -27,7 +27,7 @@ class InputSpec:
     type: TensorType
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.type}"
+        return f"{self.name}: {_named(self.type)}"
 
 
 def input_specs(model: onnx.ModelProto, names: Iterable[str] | None = None) -> list[InputSpec]:
@@ -114,8 +114,8 @@ def _as_array(spec: InputSpec, value: Any) -> Array:
         wanted = spec.type.dtype
         return array.astype(wanted) if np.can_cast(array.dtype, wanted, "same_kind") else array
     raise FeedError(
-        f"Input '{spec.name}' is {spec.type} but was given a {type(value).__name__}. Give a NumPy "
-        "array or an OrtValue."
+        f"Input '{spec.name}' is {_named(spec.type)} but was given a {type(value).__name__}. Give "
+        "a NumPy array or an OrtValue."
     )
 
 
@@ -136,9 +136,10 @@ def _check_type(spec: InputSpec, given: TensorType, feed: Any, model: str) -> No
         return
     if given.elem_type == onnx.TensorProto.UNDEFINED:
         raise FeedError(f"{_declared(spec, model)} but was given an array of {feed.dtype}.")
+    is_text = spec.type.elem_type == onnx.TensorProto.STRING
+    kind = "str" if is_text else f"np.{spec.type.dtype.name}"
     raise FeedError(
-        f"{_declared(spec, model)} but was given {given}. Convert it: "
-        f"`.astype(np.{spec.type.dtype.name})`."
+        f"{_declared(spec, model)} but was given {_named(given)}. Convert it: `.astype({kind})`."
     )
 
 
@@ -172,4 +173,11 @@ def _check_shape(
 
 
 def _declared(spec: InputSpec, model: str) -> str:
-    return f"Input '{spec.name}' of the {model} is declared as {spec.type}"
+    return f"Input '{spec.name}' of the {model} is declared as {_named(spec.type)}"
+
+
+def _named(kind: TensorType) -> str:
+    """A type as ONNX names it: NumPy's arrays of strings are arrays of objects."""
+    text = str(kind)
+    is_text = kind.elem_type == onnx.TensorProto.STRING
+    return text.replace("object", "string", 1) if is_text else text

@@ -62,6 +62,7 @@ class Block(ABC):
             GraphError: What was appended is not valid.
         """
         graph = current()
+        graph.sync()
         with graph.scope(type(self).__name__):
             built = self.build(
                 *(_as_value(graph, a) for a in args),

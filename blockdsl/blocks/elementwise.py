@@ -180,7 +180,7 @@ class Gelu(Block):
         >>> with blockdsl.empty_base(opset_version=13) as handle:
         ...     y = Gelu()(blockdsl.input("x", shape=(2,)))
         >>> [node.op_type for node in handle.model.graph.node]
-        ['Div', 'Erf', 'Add', 'Mul', 'Mul']
+        ['Div', 'Erf', 'Mul', 'Add', 'Mul']
     """
 
     approximate: Literal["none", "tanh"] = "none"

@@ -110,7 +110,9 @@ def axes_in(axes: Axes, rank: int) -> list[int]:
     given = [axes] if isinstance(axes, int) else list(axes)
     for axis in given:
         if not -rank <= axis < rank:
-            raise OpError(f"Axis {axis} is out of range for rank {rank}: use {-rank} to {rank - 1}.")
+            raise OpError(
+                f"Axis {axis} is out of range for rank {rank}: use {-rank} to {rank - 1}."
+            )
     return [axis % rank for axis in given]
 
 

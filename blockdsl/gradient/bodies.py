@@ -72,8 +72,8 @@ def _norm(calls: Sequence[NodeProto]) -> str:
     counts = {len(call.input) for call in calls}
     if len(counts) > 1:
         raise GraphError(
-            f"The model has calls of ReduceAllL2 with {sorted(counts)} inputs, and a function has a "
-            f"fixed number. Write the norm with ReduceSumSquare, Sum and Sqrt instead."
+            f"The model calls ReduceAllL2 with {sorted(counts)} inputs, and a function has a fixed "
+            f"number. Write the norm with ReduceSumSquare, Sum and Sqrt instead."
         )
     inputs = [f"X{i}" for i in range(counts.pop())]
     squares = "\n".join(f"squared_{x} = ReduceSumSquare <keepdims = 0> ({x})" for x in inputs)

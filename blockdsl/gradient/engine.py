@@ -8,15 +8,16 @@ gradient needs.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from onnx import NodeProto
 
 from blockdsl.errors import BlockWarning, GradientError, UnknownNameError, near
 from blockdsl.gradient import node as forward
 from blockdsl.gradient.functions import function_of, inlined
-from blockdsl.gradient.registry import NO_GRADIENT, Rule, rule_of
+from blockdsl.gradient.registry import NO_GRADIENT, WANTED, Rule, rule_of
 from blockdsl.graph import activate, op
+from blockdsl.graph.index import inputs_of
 from blockdsl.graph.model import Graph
 from blockdsl.graph.shapes import ones_like, sum_to, typed_as, zeros_like
 from blockdsl.graph.value import Value
@@ -51,7 +52,7 @@ def build_gradients(
         _explain_blocked(graph, of, wrt, path)
         with graph.names.root(), graph.scope("grad"):
             first = graph.value(seed) if seed else ones_like(graph.value(of))
-            found = _propagate(graph, path, {of: first})
+            found = _propagate(graph, path, {of: first}, wrt)
             gradients = [found[n] if n in found else _unused(graph, n, of) for n in wrt]
         return _finish(graph, start, wrt, gradients)
 
@@ -69,7 +70,8 @@ def pull_back(graph: Graph, cotangents: Mapping[str, Value], wrt: Sequence[str])
     """
     starts = list(cotangents)
     _expand_functions(graph, starts, wrt)
-    found = _propagate(graph, _path(graph, starts, wrt), dict(cotangents))
+    path = _path(graph, starts, wrt)
+    found = _propagate(graph, path, dict(cotangents), wrt)
     return [found[name] if name in found else zeros_like(graph.value(name)) for name in wrt]
 
 
@@ -84,7 +86,7 @@ def influences(graph: Graph, of: str, names: Sequence[str]) -> list[str]:
     Returns:
         The names from which a gradient can flow, in their order.
     """
-    used = {name for node in _path(graph, [of], names) for name in node.input} | {of}
+    used = {name for node in _path(graph, [of], names) for name in inputs_of(node)} | {of}
     return [name for name in names if name in used]
 
 
@@ -114,13 +116,13 @@ def _path(graph: Graph, of: Sequence[str], wrt: Sequence[str]) -> list[NodeProto
     reached = set(wrt)
     touched = []
     for node in graph.proto.graph.node:
-        if any(name in reached for name in node.input) and not _stops(node):
+        if not reached.isdisjoint(inputs_of(node)) and not _stops(node):
             reached.update(o for o in node.output if o and _carries(graph, o))
             touched.append(node)
     needed, path = set(of), []
     for node in reversed(touched):
         if any(output in needed for output in node.output):
-            needed.update(name for name in node.input if name in reached)
+            needed.update(name for name in inputs_of(node) if name in reached)
             path.append(node)
     return path[::-1]
 
@@ -174,7 +176,7 @@ def _no_rule(node: NodeProto) -> str:
 
 def _explain_blocked(graph: Graph, of: str, wrt: Sequence[str], path: Sequence[NodeProto]) -> None:
     """An error for what reaches the loss only through an operator without a derivative."""
-    on_path = {name for node in path for name in node.input} | {of}
+    on_path = {name for node in path for name in inputs_of(node)} | {of}
     blocked = [name for name in wrt if name not in on_path]
     if not blocked:
         return
@@ -194,14 +196,14 @@ def _ancestors(graph: Graph, of: str) -> set[str]:
     needed = {of}
     for node in reversed(graph.proto.graph.node):
         if any(output in needed for output in node.output):
-            needed.update(filter(None, node.input))
+            needed.update(inputs_of(node))
     return needed
 
 
 def _first_stop(graph: Graph, name: str, needed: set[str]) -> NodeProto | None:
     reached = {name}
     for node in graph.proto.graph.node:
-        if any(i in reached for i in node.input) and any(o in needed for o in node.output):
+        if not reached.isdisjoint(inputs_of(node)) and any(o in needed for o in node.output):
             if _stops(node):
                 return node
             reached.update(node.output)
@@ -218,38 +220,47 @@ def _unused(graph: Graph, name: str, of: str) -> Value:
 
 
 def _propagate(
-    graph: Graph, path: Sequence[NodeProto], table: dict[str, Value]
+    graph: Graph, path: Sequence[NodeProto], table: dict[str, Value], wrt: Sequence[str]
 ) -> Mapping[str, Value]:
     """Carry cotangents from the end of the path to its beginning."""
+    wanted = frozenset(wrt).union(*(node.output for node in path))
     for node in reversed(path):
         if any(output in table for output in node.output):
             rule = rule_of(node.op_type, _domain(node))
             assert rule is not None
             with graph.scope(node.name or node.op_type):
-                _apply(graph, node, rule, table)
+                _apply(graph, node, rule, table, wanted)
     return table
 
 
-def _apply(graph: Graph, node: NodeProto, rule: Rule, table: dict[str, Value]) -> None:
+def _apply(
+    graph: Graph, node: NodeProto, rule: Rule, table: dict[str, Value], wanted: frozenset[str]
+) -> None:
+    """Call the rule of a node and add what it returns to the cotangents of the inputs."""
     form = graph.operator_of(node)
     inputs = forward.arguments(graph, node, form)
-    expected = rule.function.__code__.co_argcount - 2
-    padded = [*inputs, *[None] * (expected - len(inputs))]
+    padded = [*inputs, *[None] * (rule.inputs - len(inputs))]
     outputs = forward.Outputs(graph, node, rule)
     cotangents = forward.Cotangents(outputs, node, table)
+    named = forward.attributes(node, form, rule.attributes)
+    if rule.sees_bodies:
+        named[WANTED] = wanted
     returned = rule.function(
         cotangents if rule.several_outputs else cotangents[0],
         outputs if rule.several_outputs else outputs[0],
         *padded,
-        **forward.attributes(node, form, rule.attributes),
+        **named,
     )
-    results = returned if isinstance(returned, tuple | list) else (returned,)
+    results = list(returned) if isinstance(returned, tuple | list) else [returned]
+    captured = results.pop() if rule.sees_bodies else {}
     if len(results) != len(padded):
         raise GradientError(
             f"The rule of {node.op_type} returned {len(results)} cotangents for {len(padded)} "
             f"inputs: return one for each, None where there is none."
         )
-    for primal, cotangent in zip(padded, results, strict=True):
+    pairs = [*zip(padded, results, strict=True)]
+    pairs += [(graph.value(name), cotangent) for name, cotangent in captured.items()]
+    for primal, cotangent in pairs:
         if primal is not None and cotangent is not None and _carries(graph, primal):
             cotangent = _fitted(graph, cotangent, primal, rule)
             table[primal] = table[primal] + cotangent if primal in table else cotangent

@@ -6,7 +6,7 @@ and the body is differentiated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -14,11 +14,15 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
 from blockdsl.graph.model import Graph
 from blockdsl.graph.schema import Operator
+from blockdsl.graph.value import Value
 
 
 def function_of(graph: Graph, node: NodeProto) -> FunctionProto | None:
     """The function that a node calls: the model's own, or the body that the schema gives."""
-    for function in graph.proto.functions:
+    root = graph
+    while root.parent is not None:
+        root = root.parent
+    for function in root.proto.functions:
         if (function.domain, function.name) == (node.domain, node.op_type):
             return function
     form = graph.operator_of(node)
@@ -75,16 +79,49 @@ def inlined(graph: Graph, node: NodeProto, function: FunctionProto) -> list[Node
     return body
 
 
-def _rename(graph: Graph, node: NodeProto, names: dict[str, str]) -> None:
-    for outputs in (node.input, node.output):
-        for i, name in enumerate(outputs):
-            if name and name not in names:
-                names[name] = graph.names.unique(name)
-            if name:
-                outputs[i] = names[name]
+def spliced(graph: Graph, body: GraphProto, inputs: Sequence[str]) -> list[Value]:
+    """Append a copy of a body to a graph.
+
+    Args:
+        graph: The graph; it sees what the body sees of the scope around it.
+        body: The body of an `If`, `Loop` or `Scan`.
+        inputs: What takes the place of the body's inputs.
+
+    Returns:
+        The body's outputs in the graph.
+    """
+    names = dict(zip((v.name for v in body.input), inputs, strict=True))
+    for tensor in body.initializer:
+        names[tensor.name] = graph.names.unique(tensor.name)
+        copied = graph.proto.graph.initializer.add()
+        copied.CopyFrom(tensor)
+        copied.name = names[tensor.name]
+    own = {output for node in body.node for output in node.output if output}
+    names |= {name: graph.names.unique(name) for name in own}
+    for node in body.node:
+        copy = graph.proto.graph.node.add()
+        copy.CopyFrom(node)
+        copy.name = graph.names.unique(node.name or node.op_type)
+        _rename_known(copy, names)
+    graph.sync()
+    return [graph.value(names.get(output.name, output.name)) for output in body.output]
+
+
+def _rename_known(node: NodeProto, names: Mapping[str, str]) -> None:
+    for side in (node.input, node.output):
+        for i, name in enumerate(side):
+            side[i] = names.get(name, name)
     for attribute in node.attribute:
         for body in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
             _rename_outer(body, names)
+
+
+def _rename(graph: Graph, node: NodeProto, names: dict[str, str]) -> None:
+    """Rename what a function's node reads and writes; what has no name yet gets one."""
+    for name in (*node.input, *node.output):
+        if name and name not in names:
+            names[name] = graph.names.unique(name)
+    _rename_known(node, names)
 
 
 def _rename_outer(body: GraphProto, names: Mapping[str, str]) -> None:

@@ -25,6 +25,8 @@ class Outputs(Sequence[Value]):
         self._count = len(form.outputs) if form and not form.outputs[-1].variadic else 0
 
     def __getitem__(self, index: Any) -> Any:
+        if index >= len(self):
+            raise IndexError(f"{self._node.op_type} has {len(self)} outputs, none at {index}.")
         return self._graph.declare_output(self._node, index)
 
     def __len__(self) -> int:

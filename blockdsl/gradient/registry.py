@@ -12,6 +12,10 @@ schema, `*xs` where that is variadic; then, keyword-only, the attributes it need
 can have several outputs gets sequences for `g` and `y`: `g[i]` is zero where nothing flows back,
 and asking for `y[i]` declares an optional output on the node.
 
+An operator with bodies (`If`, `Loop`, `Scan`) reads tensors of the scope around them that are none
+of its inputs. Its rule asks for `wanted`, the names that cotangents are wanted for, and returns
+after the cotangents of the inputs a mapping from such names to theirs.
+
 What an older opset writes as an attribute arrives as the input that newer ones have. Undoing
 broadcasts, summing over uses, and skipping what nobody asked for is the engine's work.
 """
@@ -40,12 +44,17 @@ class Rule:
     variadic: bool
     several_outputs: bool
     broadcast: bool
+    inputs: int
+    sees_bodies: bool
 
     @property
     def formula(self) -> str:
         """The rule's mathematics: the first line of its docstring."""
         return (inspect.getdoc(self.function) or "").split("\n")[0]
 
+
+WANTED = "wanted"
+"""The keyword of a rule of an operator with bodies."""
 
 RULES: dict[tuple[str, str], Rule] = {}
 """(domain, operator) -> rule."""
@@ -110,12 +119,23 @@ def _checked(op_type: str, domain: str, function: Callable[..., Any], broadcast:
     parameters = list(inspect.signature(function).parameters.values())
     variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    attributes = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+    keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    attributes = tuple(name for name in keywords if name != WANTED)
     form = newest(op_type, domain)
     if form is not None:
         _check_against_schema(shown, form, positional, variadic, attributes)
     several = form is not None and (len(form.outputs) > 1 or form.outputs[-1].variadic)
-    return Rule(op_type, domain, function, attributes, variadic, several, broadcast)
+    return Rule(
+        op_type,
+        domain,
+        function,
+        attributes,
+        variadic,
+        several,
+        broadcast,
+        inputs=len(positional) - 2,
+        sees_bodies=WANTED in keywords,
+    )
 
 
 def _check_against_schema(

@@ -32,7 +32,7 @@ def scan(
         carried = [_input(child, "state", s, s.shape) for s in states]
         slices = [_input(child, "slice", x, x.shape[1:]) for x in inputs]
         new_states, outputs = step(carried, slices)
-        child.set_outputs(_own(child, [*new_states, *outputs]))
+        close(child, [*new_states, *outputs])
     count, made = len(states), len(outputs)
     results = op.Scan(
         *states,
@@ -50,13 +50,13 @@ def _input(child: Graph, hint: str, like: Value, shape: Sequence[int | str | Non
     return child.add_input(child.names.unique(hint), like.elem_type, shape)
 
 
-def _own(child: Graph, values: Sequence[Value]) -> list[Value]:
-    """Every output of a body is written by a node of the body, and only once."""
+def close(child: Graph, outputs: Sequence[Value]) -> None:
+    """Make these the outputs of a body: each written by a node of the body, and only once."""
     seen: set[str] = set()
     own = []
-    for value in values:
-        producer = child.producer(value)
-        inside = producer is not None and value.graph is child
+    for value in outputs:
+        inside = any(value in node.output for node in child.proto.graph.node)
         own.append(value if inside and value not in seen else op.Identity(value))
         seen.add(value)
-    return own
+    child.set_outputs(own)
+    child.prune(0, own)

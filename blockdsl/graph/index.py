@@ -22,6 +22,10 @@ from blockdsl.graph.schema import Operator, operator
 from blockdsl.graph.tensor import TensorType
 
 
+WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""The operators whose bodies may read tensors of the scope around them."""
+
+
 class Index:
     """Types, constants and producers of the tensors of a model.
 
@@ -128,6 +132,7 @@ class Index:
     def _reindex(self) -> None:
         """Index the whole model anew, with ONNX's inference over all of it at once."""
         graph = self.proto.graph
+        self._opsets = {o.domain or "": o.version for o in self.proto.opset_import}
         for table in (self._types, self._tensors, self._constants, self._producers):
             table.clear()
         inferred = graph
@@ -230,6 +235,11 @@ class Index:
             self._constants[tensor.name] = tensor
 
 
+def inputs_of(node: NodeProto) -> Iterable[str]:
+    """What a node reads; for one with bodies, what these read of the scope around it too."""
+    return reads(node) if node.op_type in WITH_BODIES else filter(None, node.input)
+
+
 def reads(node: NodeProto) -> set[str]:
     """The tensors that a node reads, those of the outer scope of its subgraphs included."""
     names = {name for name in node.input if name}
@@ -241,3 +251,15 @@ def reads(node: NodeProto) -> set[str]:
                 inner.update(child.output)
             names |= {o.name for o in graph.output} - inner
     return names
+
+
+def rename_tensors(node: NodeProto, names: Mapping[str, str]) -> None:
+    """Write other names for tensors into a node and its subgraphs."""
+    node.input[:] = [names.get(name, name) for name in node.input]
+    node.output[:] = [names.get(name, name) for name in node.output]
+    for attribute in node.attribute:
+        for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+            for child in graph.node:
+                rename_tensors(child, names)
+            for output in graph.output:
+                output.name = names.get(output.name, output.name)

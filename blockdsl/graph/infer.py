@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from onnx import NodeProto, OperatorSetIdProto, TensorProto, TypeProto, shape_inference
+from onnx import NodeProto, OperatorSetIdProto, TensorProto, TypeProto, checker, shape_inference
 
 from blockdsl.errors import GraphError
 from blockdsl.graph.schema import Operator
@@ -47,7 +47,7 @@ def infer_outputs(
         found = shape_inference.infer_node_outputs(
             operator.schema, node, dict(types), dict(constants), None, list(opsets), ir_version
         )
-    except (shape_inference.InferenceError, RuntimeError) as error:
+    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError) as error:
         given = ", ".join(f"{n}: {describe(types[n])}" for n in node.input if n in types)
         reason = str(error).split("]")[-1].strip() or str(error)
         raise GraphError(
@@ -55,15 +55,32 @@ def infer_outputs(
         ) from error
     supplement = _RANK_RULES.get(operator.name) if not operator.domain else None
     if supplement is not None and node.output[0] in found:
-        output = found[node.output[0]].tensor_type
-        if not output.HasField("shape"):
-            rank = supplement(node, types)
-            if rank is not None:
-                output.shape.Clear()
-                for _ in range(rank):
-                    output.shape.dim.add()
-                output.shape.SetInParent()
+        _supply_rank(found[node.output[0]], supplement(node, types))
+    if operator.name == "Loop" and not operator.domain:
+        _supply_ranks_of_states(node, types, found)
     return found
+
+
+def _supply_rank(proto: TypeProto, rank: int | None) -> None:
+    """Give a tensor type that has no shape one of unknown dimensions."""
+    if rank is not None and not proto.tensor_type.HasField("shape"):
+        proto.tensor_type.shape.SetInParent()
+        for _ in range(rank):
+            proto.tensor_type.shape.dim.add()
+
+
+def _supply_ranks_of_states(node: NodeProto, types: Types, found: dict[str, TypeProto]) -> None:
+    """What a loop carries may change its dimensions from step to step, but not its rank."""
+    body = next(a.g for a in node.attribute if a.name == "body")
+    states = len(node.input) - 2
+    for i, name in enumerate(node.output):
+        if i < states:
+            rank = _rank(types, node.input[i + 2])
+        else:
+            made = TensorType.of(body.output[i + 1].type)
+            rank = None if made is None or made.shape is None else len(made.shape) + 1
+        if name in found and found[name].HasField("tensor_type"):
+            _supply_rank(found[name], rank)
 
 
 def describe(proto: TypeProto) -> str:
@@ -98,12 +115,39 @@ def _same_rank(node: NodeProto, types: Types) -> int | None:
     return _rank(types, node.input[0])
 
 
+def _of_reduction(node: NodeProto, types: Types) -> int | None:
+    """A reduction over all axes that does not keep them gives one number, whatever its input."""
+    keeps = any(a.name == "keepdims" and a.i == 0 for a in node.attribute)
+    some = any(a.name == "axes" for a in node.attribute) or any(node.input[1:])
+    noop = any(a.name == "noop_with_empty_axes" and a.i for a in node.attribute)
+    return 0 if keeps and not some and not noop else None
+
+
 _RANK_RULES: dict[str, Callable[[NodeProto, Types], int | None]] = {
     "Reshape": _from_shape_vector(1),
     "ConstantOfShape": _from_shape_vector(0),
     "Expand": _of_expand,
+    **dict.fromkeys(
+        (
+            "ReduceL1",
+            "ReduceL2",
+            "ReduceLogSum",
+            "ReduceLogSumExp",
+            "ReduceMax",
+            "ReduceMean",
+            "ReduceMin",
+            "ReduceProd",
+            "ReduceSum",
+            "ReduceSumSquare",
+        ),
+        _of_reduction,
+    ),
     "Tile": _same_rank,
     "Pad": _same_rank,
     "Slice": _same_rank,
     "Resize": _same_rank,
+    "Conv": _same_rank,
+    "ConvTranspose": _same_rank,
+    "MaxPool": _same_rank,
+    "AveragePool": _same_rank,
 }

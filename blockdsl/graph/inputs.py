@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from blockdsl.errors import UnknownNameError, near
+from blockdsl.errors import GraphError, UnknownNameError, near
 from blockdsl.graph.context import current
-from blockdsl.graph.tensor import Dim, elem_type_of
+from blockdsl.graph.tensor import Dim, Shape, TensorType, elem_type_of
 from blockdsl.graph.value import Value
 
 
@@ -50,6 +50,7 @@ def input_like(like: str, name: str, dtype: Any = None) -> Value:
 
     Raises:
         UnknownNameError: There is no tensor `like`.
+        GraphError: There is a tensor `name`, of another type or shape.
 
     Example:
         >>> import blockdsl
@@ -60,13 +61,56 @@ def input_like(like: str, name: str, dtype: Any = None) -> Value:
     """
     graph = current()
     graph.sync()
-    if name in graph:
-        return graph.value(name)
     if like not in graph:
         raise UnknownNameError(
             f"Could not find input or output with name {like!s}. "
             f"{near(like, list(graph.known_names()))}"
         )
     found = graph.type_of(like)
-    elem_type = found.elem_type if dtype is None else elem_type_of(dtype)
-    return graph.add_input(name, elem_type, found.shape)
+    wanted = found if dtype is None else TensorType(elem_type_of(dtype), found.shape)
+    return input_of(name, wanted, f"an input like {like!s} has", "Give the input another name.")
+
+
+def input_of(
+    name: str, wanted: TensorType, need: str, advice: str, broadcast: bool = True
+) -> Value:
+    """The tensor of that name, an input added with this type if there is none.
+
+    Args:
+        name: The name of the tensor.
+        wanted: The type it has to have.
+        need: Who wants that type, for the error message.
+        advice: What to do about a tensor of another type, for the same.
+        broadcast: Whether a tensor that is computed, or constant, may have a shape that broadcasts
+            to the wanted one. (An input may not: two inputs that were meant would become one.)
+
+    Returns:
+        The tensor.
+
+    Raises:
+        GraphError: There is a tensor of that name, of another type or shape.
+    """
+    graph = current()
+    if name not in graph:
+        return graph.add_input(name, wanted.elem_type, wanted.shape)
+    found, given = graph.type_of(name), name in graph.user_inputs()
+    agrees = _agrees(found.shape, wanted.shape, broadcast and not given)
+    if found.elem_type != wanted.elem_type or not agrees:
+        what = "an input" if given else "a tensor"
+        raise GraphError(
+            f"The model has {what} {name!s} of the type {found} already, and {need} the type "
+            f"{wanted}. {advice}"
+        )
+    return graph.value(name)
+
+
+def _agrees(found: Shape | None, wanted: Shape | None, broadcast: bool) -> bool:
+    """Whether a shape can be the wanted one, as far as their dimensions are numbers."""
+    if found is None or wanted is None:
+        return True
+    if broadcast:
+        wanted = wanted[len(wanted) - len(found) :] if len(found) <= len(wanted) else wanted
+    return len(found) == len(wanted) and all(
+        a == b or not (isinstance(a, int) and isinstance(b, int)) or (broadcast and a == 1)
+        for a, b in zip(found, wanted, strict=True)
+    )

@@ -18,8 +18,14 @@ def _like_first(node: NodeProto, types: Types) -> list[TypeProto]:
     return [types[node.input[0]]]
 
 
-def _flag(node: NodeProto, types: Types) -> list[TypeProto]:
-    return [helper.make_tensor_type_proto(TensorProto.BOOL, [1])]
+def _updating(*changed: int) -> Rule:
+    """A flag, then the new values of some inputs."""
+
+    def rule(node: NodeProto, types: Types) -> list[TypeProto]:
+        flag = helper.make_tensor_type_proto(TensorProto.BOOL, [1])
+        return [flag, *(types[node.input[i]] for i in changed)]
+
+    return rule
 
 
 def _norm(node: NodeProto, types: Types) -> list[TypeProto]:
@@ -28,20 +34,25 @@ def _norm(node: NodeProto, types: Types) -> list[TypeProto]:
 
 
 _TABLE: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], Rule]] = {
-    # name: inputs ("?" optional, "*" variadic), outputs, attributes, type rule
+    # name: inputs and outputs ("?" optional, "*" variadic), attributes, type rule
     "InPlaceAccumulatorV2": (
         ("accumulation_buffer", "value", "overwrite_flag?"),
-        ("updated_flag",),
+        ("updated_flag", "accumulation_buffer_out?"),
         (),
-        _flag,
+        _updating(0),
     ),
     "AdamWOptimizer": (
         ("lr", "step", "weights", "gradients", "momentums_1", "momentums_2"),
-        ("updated_flag",),
+        ("updated_flag", "updated_weights?", "updated_momentums_1?", "updated_momentums_2?"),
         ("alpha", "beta", "epsilon", "weight_decay", "correct_bias", "adam_mode"),
-        _flag,
+        _updating(2, 4, 5),
     ),
-    "SGDOptimizerV2": (("lr", "weights", "gradients"), ("updated_flag",), (), _flag),
+    "SGDOptimizerV2": (
+        ("lr", "weights", "gradients"),
+        ("update_completed", "updated_weights?"),
+        (),
+        _updating(1),
+    ),
     "InplaceClipGradNorm": (
         ("gradients",),
         ("clipped_gradients",),
@@ -56,17 +67,18 @@ _TABLE: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], Rule]
 }
 
 
+def _parameter(text: str) -> Parameter:
+    return Parameter(text.rstrip("?*"), "T", optional=text[-1] == "?", variadic=text[-1] == "*")
+
+
 def _operator(name: str) -> Operator:
     inputs, outputs, attributes, _ = _TABLE[name]
     return Operator(
         name,
         DOMAIN,
         1,
-        tuple(
-            Parameter(i.rstrip("?*"), "T", optional=i[-1] == "?", variadic=i[-1] == "*")
-            for i in inputs
-        ),
-        tuple(Parameter(o, "T") for o in outputs),
+        tuple(map(_parameter, inputs)),
+        tuple(map(_parameter, outputs)),
         dict.fromkeys(attributes),
     )
 

@@ -14,7 +14,7 @@ from onnx import ModelProto, NodeProto, TypeProto, helper, numpy_helper
 
 from blockdsl.errors import GraphError, UnknownNameError, near
 from blockdsl.graph.check import check_model, lift_initializers
-from blockdsl.graph.index import Index, reads
+from blockdsl.graph.index import Index, inputs_of, rename_tensors
 from blockdsl.graph.schema import Operator, attribute_kind
 from blockdsl.graph.tensor import Dim, TensorType, elem_type_of
 from blockdsl.graph.value import Value
@@ -31,6 +31,8 @@ class Graph(Index):
     def __init__(self, proto: ModelProto, path: str | os.PathLike[str] | None = None) -> None:
         super().__init__(proto)
         self.path = path
+        self.parent: Graph | None = None
+        """The graph around this one, if it is the body of a loop or branch."""
         self.depth = 0
         self.parameters: list[str] = []
         """The initializers that blocks made as parameters, in order."""
@@ -119,6 +121,12 @@ class Graph(Index):
         self.parameters.append(name)
         return self.value(name)
 
+    def add_buffer(self, array: np.ndarray, name: str) -> Value:
+        """An initializer that has a state but is not trained: running statistics."""
+        name = self.names.unique(name)
+        self._add_initializer(np.asarray(array), name)
+        return self.value(name)
+
     def add_input(self, name: str, elem_type: int, shape: Sequence[Dim] | None) -> Value:
         """A graph input.
 
@@ -169,6 +177,16 @@ class Graph(Index):
         self.names.take(name)
         return self.value(name)
 
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Give outputs of nodes other names, there and wherever nodes read them."""
+        for node in self.proto.graph.node:
+            rename_tensors(node, names)
+        for old, new in names.items():
+            self._producers[new] = self._producers.pop(old)
+            self._types[new] = self._types.pop(old)
+            self._tensors.pop(old, None)
+            self.names.take(new)
+
     def declare_output(self, node: NodeProto, index: int) -> Value:
         """An optional output of a node, declared on it if it is not yet."""
         while len(node.output) <= index:
@@ -181,15 +199,21 @@ class Graph(Index):
         return self.value(node.output[index])
 
     def prune(self, start: int, keep: Iterable[str]) -> None:
-        """Remove the nodes appended since `start` that none of these tensors needs."""
+        """Remove what was made since `start` and is not needed.
+
+        Args:
+            start: The number of nodes to leave as they are.
+            keep: The tensors that are needed, beside what those nodes read.
+        """
         nodes = self.proto.graph.node
         tail, needed = list(nodes[start:]), set(keep)
-        needed.update(name for node in nodes[:start] for name in node.input)
+        for node in nodes[:start]:
+            needed.update(inputs_of(node))
         kept = []
         for node in reversed(tail):
             if any(output in needed for output in node.output):
                 kept.append(node)
-                needed.update(reads(node))
+                needed.update(inputs_of(node))
             else:
                 for output in node.output:
                     self._types.pop(output, None)
@@ -198,7 +222,22 @@ class Graph(Index):
         nodes.extend(reversed(kept))
         for node in nodes[start:]:
             self._producers.update(dict.fromkeys(filter(None, node.output), node))
+        self._drop_constants(needed)
         self._seen = self._counts()
+
+    def _drop_constants(self, needed: set[str]) -> None:
+        """Remove the constants of our making that nothing reads."""
+        initializers = self.proto.graph.initializer
+        unused = set()
+        for i in reversed(range(len(initializers))):
+            name = initializers[i].name
+            if name in self.constants_made and name not in needed:
+                unused.add(name)
+                del initializers[i]
+        self._interned = {k: name for k, name in self._interned.items() if name not in unused}
+        for name in unused:
+            self._types.pop(name, None)
+            self._constants.pop(name, None)
 
     def replace_nodes(self, nodes: Sequence[NodeProto]) -> None:
         """Put these nodes, in topological order, in the place of all there are."""
@@ -245,7 +284,7 @@ class Graph(Index):
         """
         child = Graph.__new__(Graph)
         child.__dict__.update(self.__dict__)
-        child.depth = self.depth + 1
+        child.parent, child.depth = self, self.depth + 1
         child.proto = ModelProto(ir_version=self.proto.ir_version)
         child.proto.opset_import.extend(self.proto.opset_import)
         child.proto.graph.name = self.names.unique(name)

@@ -212,7 +212,8 @@ def _to_names(graph: Graph, form: Operator, slots: Sequence[Any]) -> list[str]:
                 )
             if kind not in bound and graph.is_tensor(given):
                 bound[kind] = graph.type_of(given).dtype
-        elif isinstance(given, np.ndarray | np.generic):
+    for kind, given in zip(kinds, slots, strict=True):
+        if isinstance(given, np.ndarray | np.generic):
             bound.setdefault(kind, np.asarray(given).dtype)
     return [
         "" if g is None else str(g) if isinstance(g, str) else _constant(graph, g, k, bound)

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from blockdsl.graph.context import current
 from blockdsl.graph.op import op
+from blockdsl.graph.portable import counting
 from blockdsl.graph.tensor import Dim, TensorType, is_static
 from blockdsl.graph.value import Value
 
@@ -32,6 +34,14 @@ def dims_of(x: Value, axes: Sequence[int]) -> ShapeLike:
     if is_static(dims):
         return np.array(dims, np.int64)
     return op.Gather(op.Shape(x), np.array(axes, np.int64), axis=0)
+
+
+def product_of(x: Value, axes: Sequence[int]) -> ShapeLike:
+    """The product of some dimensions of a tensor, as a vector of one element."""
+    dims = dims_of(x, axes)
+    if isinstance(dims, np.ndarray):
+        return np.prod(dims, keepdims=True, dtype=np.int64)
+    return dims if len(axes) == 1 else op.ReduceProd(dims, axes=[0], keepdims=1)
 
 
 def size_of(x: Value, axes: Sequence[int] | None = None) -> Value | float:
@@ -59,19 +69,19 @@ def concat_shape(*parts: ShapeLike) -> ShapeLike:
 
 
 def reshape(x: Value, shape: ShapeLike) -> Value:
-    """`x` in another shape; nothing is emitted if it has that shape already."""
+    """`x` in another shape, in which -1 is worked out; nothing is emitted if it has it already."""
     if isinstance(shape, Value):
         return op.Reshape(x, shape)
     target = tuple(int(d) for d in shape)
     if x.type.shape == target:
         return x
-    if 0 in target and -1 not in target:
-        return _reshape_to_the_letter(x, np.array(target, np.int64))
     return op.Reshape(x, np.array(target, np.int64))
 
 
-def _reshape_to_the_letter(x: Value, shape: ShapeLike) -> Value:
-    """To a shape in which 0 means a dimension of length zero, not "as before"."""
+def reshape_exactly(x: Value, shape: ShapeLike) -> Value:
+    """`x` in a shape without -1, in which 0 is a length of zero and not one that stays."""
+    if not isinstance(shape, Value) and 0 not in shape:
+        return reshape(x, shape)
     return op.Reshape(x, shape, allowzero=1 if x.graph.opset() >= 14 else None)
 
 
@@ -82,9 +92,7 @@ def reshape_like(x: Value, like: Value) -> Value:
     unknown = [i for i, d in enumerate(like.shape) if not isinstance(d, int)]
     if len(unknown) == 1 and 0 not in like.shape:
         return typed_as(reshape(x, [d if isinstance(d, int) else -1 for d in like.shape]), like)
-    shape = shape_of(like)
-    symbolic = isinstance(shape, Value)
-    return typed_as(_reshape_to_the_letter(x, shape) if symbolic else reshape(x, shape), like)
+    return typed_as(reshape_exactly(x, shape_of(like)), like)
 
 
 def expand(x: Value, shape: ShapeLike) -> Value:
@@ -161,12 +169,28 @@ def sum_to(x: Value, like: Value) -> Value:
         if axes == list(range(lead)):
             return x.sum(axes)
         return x.sum(axes, keepdims=True).squeeze(*range(lead))
+    if x.graph.opset() < 13:
+        x = x.sum(axes, keepdims=True).squeeze(*range(lead))
+        return typed_as(_sum_where_repeated(x, like, [i - lead for i in open_axes]), like)
     if lead:
         x = x.sum(list(range(lead)))
     target = shape_of(like)
     repeated = op.And(op.Equal(target, 1), op.Not(op.Equal(op.Shape(x), 1)))
     found = op.Squeeze(op.NonZero(repeated), axes=[0])
     return typed_as(op.ReduceSum(x, found, keepdims=1, noop_with_empty_axes=1), like)
+
+
+def _sum_where_repeated(x: Value, like: Value, axes: Sequence[int]) -> Value:
+    """The sum over each axis along which `like` has length one, without computed axes.
+
+    The sum is appended to what it is the sum of, and either is chosen.
+    """
+    for axis in axes:
+        length, wanted = dims_of(x, [axis]), dims_of(like, [axis])
+        to_sum = op.Equal(wanted, 1).cast(TensorProto.INT64) * length
+        parts = op.Concat(x, x.sum(axis, keepdims=True), axis=axis)
+        x = op.Gather(parts, counting(wanted) + to_sum, axis=axis)
+    return x
 
 
 def permuted(x: Value, order: Sequence[int]) -> Value:

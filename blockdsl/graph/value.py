@@ -38,6 +38,8 @@ class Value(str):
 
     _graph: Graph
 
+    __array_ufunc__ = None  # an array on the left leaves the operator to the value on the right
+
     def __new__(cls, name: str, graph: Graph) -> Value:
         """A tensor of that name in a graph."""
         self = super().__new__(cls, name)
@@ -219,8 +221,13 @@ class Value(str):
         return -(-self).softplus()
 
     def softplus(self) -> Value:
-        """`log(1 + e ** x) = max(x, 0) + log(1 + e ** -|x|)`, without overflow."""
-        return self.relu() + (1 + (-self.abs()).exp()).log()
+        """`log(1 + e ** x) = x / 2 + |x| / 2 + log(1 + e ** -|x|)`, without overflow.
+
+        With `max(x, 0)` in the place of the first two terms the derivative at 0 would come out as
+        0; this gives the right one, 1/2.
+        """
+        size = self.abs()
+        return 0.5 * self + 0.5 * size + (1 + (-size).exp()).log()
 
     def tanh(self) -> Value:
         """The hyperbolic tangent."""

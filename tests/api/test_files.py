@@ -59,7 +59,7 @@ def test_wrong_models(files: Path, engine: str, tmp_path: Path) -> None:
     state = CheckpointState.load_checkpoint(files / "checkpoint", engine=engine)
     training, junk = files / "training_model.onnx", tmp_path / "junk.onnx"
     junk.write_bytes(b"\xffjunk" * 10)
-    for wrong in (tmp_path / "nowhere.onnx", tmp_path, junk, files / "eval_model.onnx"):
+    for wrong in (tmp_path / "nowhere.onnx", tmp_path, junk):
         with pytest.raises(BlockError, match=wrong.name):
             Module(wrong, state)
     for wrong in (tmp_path / "nowhere.onnx", junk):
@@ -67,6 +67,17 @@ def test_wrong_models(files: Path, engine: str, tmp_path: Path) -> None:
             Module(training, state, wrong)
         with pytest.raises(BlockError, match=wrong.name):
             Optimizer(wrong, Module(training, state))
+
+
+def test_models_of_the_wrong_kind(files: Path, engine: str) -> None:
+    state = CheckpointState.load_checkpoint(files / "checkpoint", engine=engine)
+    training, evaluation = files / "training_model.onnx", files / "eval_model.onnx"
+    with pytest.raises(BlockError, match="is not a training model"):
+        Module(evaluation, state)
+    with pytest.raises(BlockError, match=r"is a training model|cannot run the eval model"):
+        Module(training, state, training)
+    with pytest.raises(BlockError, match="optimizer model"):
+        Optimizer(training, Module(training, state))
 
 
 @pytest.mark.parametrize("device", ["tpu", "gpu:x", "cpu:1", ""])

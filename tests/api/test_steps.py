@@ -52,6 +52,19 @@ def test_ort_values_give_ort_values(run: Trained) -> None:
     np.testing.assert_allclose(mixed[0], expected, rtol=1e-5)
 
 
+def test_results_outlive_the_next_step(run: Trained) -> None:
+    _, module, optimizer = run
+    feeds = [ort.OrtValue.ortvalue_from_numpy(array) for array in batch()]
+    for mode in (True, False):
+        module.train(mode)
+        results = [module(*batch())[1], module(*feeds)[1].numpy()]
+        expected = [result.copy() for result in results]
+        optimizer.step()
+        for seed in range(1, 4):
+            module(*batch(seed))
+        np.testing.assert_array_equal(results, expected)
+
+
 class ArrayLike:
     """A tensor of another library."""
 

@@ -56,8 +56,7 @@ class BoundSession:
         # The results come first, so that they lead the list of all outputs.
         for name in self._results:
             self._binding.bind_output(name, "cpu")
-        for name, buffer in self._inputs.items():
-            self._binding.bind_ortvalue_input(name, buffer.value)
+        self._bind_inputs()
         sources = {id(buffer): name for name, buffer in self._inputs.items()}
         for name, buffer in self._outputs.items():
             source = sources.get(id(buffer))
@@ -96,11 +95,18 @@ class BoundSession:
             results[index] = wrap(np.array(to_array(results[index])))
         return results
 
+    def _bind_inputs(self) -> None:
+        for name, buffer in self._inputs.items():
+            self._binding.bind_ortvalue_input(name, buffer.value)
+
     def _run_bound(self, feeds: Sequence[Feed], on_device: bool) -> None:
         place = (self._device.kind, self._device.index) if on_device else ("cpu", 0)
         alive = [feed if isinstance(feed, ort.OrtValue) else wrap(feed) for feed in feeds]
         for name, value in zip(self._feeds, alive, strict=True):
             self._binding.bind_ortvalue_input(name, value)
+        if not self._device.is_host:
+            # What a CPU kernel reads is copied to the CPU when it is bound, not when it is read.
+            self._bind_inputs()
         # Bound anew each time: the runtime would write over the results it has handed out.
         for name in self._results:
             self._binding.bind_output(name, *place)

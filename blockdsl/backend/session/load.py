@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
-from onnx import ModelProto, TensorProto, external_data_helper
+from onnx import ModelProto, TensorProto, external_data_helper, numpy_helper
 
 from blockdsl.backend.buffer import wrap
 from blockdsl.backend.engine import Array
@@ -21,6 +21,7 @@ from blockdsl.backend.providers import Device, runtime_limits
 from blockdsl.errors import EngineError, ModelFileError
 from blockdsl.graph.tensor import TensorType, np_dtype
 
+INLINE_BYTES = 1024  # shapes and axes must stand in the model; weights are better left outside
 _QUIET = 4  # only what ends the process; all else is raised as an exception anyway
 
 
@@ -30,13 +31,13 @@ class OpenSession:
 
     session: ort.InferenceSession
     what: str
-    weights: Sequence[Any] = ()
+    weights: Mapping[str, Array] = field(default_factory=dict)
 
 
 def load_rewritable(path: StrPath, what: str) -> ModelProto:
     """Reads a model that the session engine rewrites before it runs it.
 
-    Weights in separate files stay there: `open_session` hands them to the runtime.
+    Large weights in separate files stay there: `open_session` hands them to the runtime.
 
     Raises:
         ModelFileError: The file is missing or no model.
@@ -48,7 +49,11 @@ def load_rewritable(path: StrPath, what: str) -> ModelProto:
             "session engine has to adapt it. Give the .onnx file that lies beside it, or use the "
             "training engine (engine='training')."
         )
-    return read_model(path, what, weights=False)
+    model = read_model(path, what, weights=False)
+    for tensor, array in _external_weights(model, Path(path).parent):
+        if array.nbytes <= INLINE_BYTES:
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    return model
 
 
 def open_session(
@@ -75,16 +80,17 @@ def open_session(
     if own_options:
         options.log_severity_level = _QUIET
     source: Any
-    external: list[Any] = []
+    mapped: dict[str, Array] = {}
     if isinstance(model, ModelProto):
         # What blockdsl makes uses nothing that a newer IR version has brought.
         model.ir_version = min(model.ir_version, runtime_limits().ir_version)
-        external = _external_weights(model, Path(folder))
-        if external and not own_options:
-            external_data_helper.load_external_data_for_model(model, os.fspath(folder))
-        elif external:
-            names, arrays = zip(*external, strict=True)
-            options.add_external_initializers(list(names), [wrap(array) for array in arrays])
+        for tensor, array in _external_weights(model, Path(folder)):
+            if own_options:
+                mapped[tensor.name] = array
+            else:  # a user's options are not ours to add weights to
+                tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+        if mapped:
+            options.add_external_initializers(list(mapped), [wrap(a) for a in mapped.values()])
         source = model.SerializeToString()
     else:
         source = os.fspath(model)
@@ -96,7 +102,7 @@ def open_session(
         raise
     except Exception as error:  # the runtime's classes have no common base
         raise EngineError(_refusal(what, device, str(error))) from error
-    return OpenSession(session, what, external)
+    return OpenSession(session, what, mapped)
 
 
 def _create(source: Any, options: ort.SessionOptions, device: Device) -> ort.InferenceSession:
@@ -135,23 +141,23 @@ def input_specs(opened: OpenSession) -> dict[str, InputSpec]:
     return specs
 
 
-def _external_weights(model: ModelProto, folder: Path) -> list[tuple[str, Array]]:
-    """The graph's weights that lie in other files, mapped into memory."""
-    weights: list[tuple[str, Array]] = []
+def _external_weights(model: ModelProto, folder: Path) -> Iterator[tuple[TensorProto, Array]]:
+    """The weights of a model that lie in other files, mapped into memory."""
     for tensor in model.graph.initializer:
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
         info = external_data_helper.ExternalDataInfo(tensor)
         dtype, shape = np_dtype(tensor.data_type), tuple(tensor.dims)
+        if 0 in shape:
+            yield tensor, np.empty(shape, dtype)
+            continue
         try:
-            array = np.memmap(folder / info.location, dtype, "r", info.offset or 0, shape)
+            yield tensor, np.memmap(folder / info.location, dtype, "r", info.offset or 0, shape)
         except (OSError, ValueError) as error:
             raise ModelFileError(
                 f"The weight '{tensor.name}' lies in '{folder / info.location}', which cannot be "
                 f"read: {error}"
             ) from error
-        weights.append((tensor.name, array))
-    return weights
 
 
 def _refusal(what: str, device: Device, message: str) -> str:

@@ -29,6 +29,7 @@ from blockdsl.graph.tensor import TensorType, elem_type_of, is_static
 
 OPTIMIZER = "optimizer model"
 NEW = ".out"
+SCHEDULE = ("learning_rate", "step")  # the inputs that are fed anew in every step
 
 
 class ParameterStore(Protocol):
@@ -72,9 +73,8 @@ class PlainOptimizer:
         folder: StrPath = ".",
     ) -> None:
         self._state = store.optimizer()
-        self._rate = Buffer(np.zeros(1, np.float32))
-        self._step = Buffer(np.zeros(1, np.int64))
         self._store = store
+        self._feeds = [v.name for v in model.graph.input if v.name in SCHEDULE]
         self._sources = _sources(model, trainable)
         self._fill_slots(model, device)
         self._in_place = InPlaceCheck(model.graph)
@@ -105,9 +105,11 @@ class PlainOptimizer:
     def step(self) -> None:
         """Takes one step along the gradients, which stay as they are."""
         self._bind()
-        self._rate.write(np.full(1, self._state.learning_rate, np.float32))
-        self._step.write(np.full(1, self._state.step + 1, np.int64))
-        self._session.run([])
+        schedule = {
+            "learning_rate": np.full(1, self._state.learning_rate, np.float32),
+            "step": np.full(1, self._state.step + 1, np.int64),
+        }
+        self._session.run([schedule[name] for name in self._feeds])
         self._state.step += 1
 
     def _bind(self) -> None:
@@ -121,7 +123,7 @@ class PlainOptimizer:
         self._session = BoundSession(
             self._opened,
             self._device,
-            feeds=[],
+            feeds=self._feeds,
             results=[],
             inputs=memory,
             outputs={output: memory[source] for output, source in self._outputs.items()},
@@ -130,10 +132,6 @@ class PlainOptimizer:
 
     def _memory(self, kind: str, parameter: str) -> Buffer:
         match kind:
-            case "learning_rate":
-                return self._rate
-            case "step":
-                return self._step
             case "value":
                 return self._store.value(parameter)
             case "gradient":
@@ -184,15 +182,15 @@ def plain_form(model: ModelProto, store: ParameterStore, trainable: Sequence[str
 
 
 def _sources(model: ModelProto, trainable: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """What every input of a plain optimizer model is: its kind and its parameter."""
+    """What every input but those of the schedule is: its kind and its parameter."""
     by_length = sorted(trainable, key=len, reverse=True)
     known = set(by_length)
     sources = {}
     for value in model.graph.input:
         name = value.name
-        if name in ("learning_rate", "step"):
-            sources[name] = (name, "")
-        elif name in known:
+        if name in SCHEDULE:
+            continue
+        if name in known:
             sources[name] = ("value", name)
         elif name.removesuffix("_grad") in known:
             sources[name] = ("gradient", name.removesuffix("_grad"))

@@ -61,7 +61,7 @@ def check_fit(model: Interface, state: TrainingState, *, training: bool) -> None
         if name not in inputs:
             raise ArtifactError(
                 f"{model.file} has no parameter '{name}', which the checkpoint holds. "
-                f"{near(name, inputs)} {together}"
+                f"{near(name, [n for n in inputs if not n.endswith(BUFFER)])} {together}"
             )
     for name in inputs:
         parameter = name.removesuffix(BUFFER)

@@ -76,8 +76,10 @@ class TrainingModule:
         return (p for p in parameters if p.requires_grad or not trainable_only)
 
     def parameters_size(self, trainable_only: bool) -> int:
-        """The number of elements of all parameters."""
-        return int(self._native.get_parameters_size(trainable_only))
+        """The number of elements of all parameters; known of a nominal state too."""
+        if self.state.nominal:
+            return int(self._native.get_parameters_size(trainable_only))
+        return sum(parameter.data.size for parameter in self.parameters(trainable_only))
 
     def read_parameters(self, trainable_only: bool) -> Array:
         """A flat float32 copy of the parameters."""
@@ -86,11 +88,17 @@ class TrainingModule:
 
     def write_parameters(self, flat: Array, trainable_only: bool) -> None:
         """Sets the parameters from one flat array; completes a nominal state."""
-        buffer = wrap(np.require(flat, requirements=["C", "A"]))
-        with reporting("Copying the buffer to the parameters"):
-            self._native.copy_buffer_to_parameters(buffer._ortvalue, trainable_only)
-        if not trainable_only:
+        if self.state.nominal:
+            buffer = wrap(np.require(flat, requirements=["C", "A"]))
+            with reporting("Copying the buffer to the parameters"):
+                self._native.copy_buffer_to_parameters(buffer._ortvalue, trainable_only)
             self.state.complete()
+            return
+        # Not by the C class, which refuses when a frozen parameter is not float32.
+        for parameter in self.parameters(trainable_only):
+            data = parameter.data
+            part, flat = flat[: data.size], flat[data.size :]
+            parameter.data = part.astype(data.dtype).reshape(data.shape)
 
     def export_model_for_inferencing(self, path: StrPath, output_names: Sequence[str]) -> None:
         """Writes the inference model with the current parameters."""

@@ -11,6 +11,7 @@ from blockdsl.backend.buffer import is_native, wrap
 from blockdsl.backend.feeds import InputSpec, check_feeds
 from blockdsl.backend.providers import load_runtime
 from blockdsl.backend.training.native import native, reporting
+from blockdsl.backend.values import as_array
 
 # Running statistics are accumulated in the graph and returned for no other reason.
 _HIDDEN = ".accumulation.out"
@@ -50,6 +51,9 @@ class Pass:
         with reporting(f"A step of the {self._what}"):
             if all(isinstance(feed, np.ndarray) and is_native(feed.dtype) for feed in feeds):
                 self._run(feeds, fetches)
+            elif any(_is_text(feed) for feed in feeds):
+                # No OrtValue can be made of strings: then all must be arrays.
+                self._run([as_array(feed) for feed in feeds], fetches)
             else:
                 # One OrtValue among the inputs, or a type that NumPy has not, and all must be
                 # OrtValues. They borrow the arrays' memory, so `values` keeps them until the end.
@@ -60,3 +64,7 @@ class Pass:
                 self._run_values(vector, fetches)
         python = load_runtime().OrtValue
         return [python(fetches[i]) for i in self._kept]
+
+
+def _is_text(feed: Any) -> bool:
+    return isinstance(feed, np.ndarray) and feed.dtype.kind in "OUS"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from blockdsl.gradient.registry import vjp
+import math
+from collections.abc import Sequence
+
+from blockdsl.gradient.registry import no_gradient, vjp
 from blockdsl.graph import op
+from blockdsl.graph.portable import equal, sign, where
 from blockdsl.graph.value import Value
 
-
-@vjp("Identity")
-def identity(g: Value, y: Value, x: Value) -> Value:
-    """y = x        dx = g"""
-    return g
+no_gradient("Ceil", "Floor", "Round", "Sign", reason="it is piecewise constant")
 
 
 @vjp("Add", broadcast=True)
@@ -34,7 +34,71 @@ def mul(g: Value, y: Value, a: Value, b: Value) -> tuple[Value, Value]:
 @vjp("Div", broadcast=True)
 def div(g: Value, y: Value, a: Value, b: Value) -> tuple[Value, Value]:
     """y = a / b        da = g / b        db = -g y / b"""
-    return g / b, -g * y / b
+    da = g / b
+    return da, -da * y
+
+
+@vjp("Mod", broadcast=True)
+def mod(g: Value, y: Value, a: Value, b: Value) -> tuple[Value, Value]:
+    """y = a - b n, n a whole number        da = g        db = -g n"""
+    return g, g * ((y - a) / b)
+
+
+@vjp("Sum", broadcast=True)
+def sum_(g: Value, y: Value, *xs: Value) -> tuple[Value, ...]:
+    """y = x1 + x2 + ..        dxi = g"""
+    return (g,) * len(xs)
+
+
+@vjp("Mean", broadcast=True)
+def mean(g: Value, y: Value, *xs: Value) -> tuple[Value, ...]:
+    """y = (x1 + .. + xn) / n        dxi = g / n"""
+    return (g / len(xs),) * len(xs)
+
+
+@vjp("Max", broadcast=True)
+def max_(g: Value, y: Value, *xs: Value) -> tuple[Value, ...]:
+    """y = max(x1, x2, ..)        dxi = g where xi = y, shared evenly by all of which it is true
+
+    As torch.maximum, which takes two.
+    """
+    return _shared(g, [~(x < y) for x in xs])
+
+
+@vjp("Min", broadcast=True)
+def min_(g: Value, y: Value, *xs: Value) -> tuple[Value, ...]:
+    """y = min(x1, x2, ..)        dxi = g where xi = y, shared evenly by all of which it is true
+
+    As torch.minimum, which takes two.
+    """
+    return _shared(g, [~(x > y) for x in xs])
+
+
+def _shared(g: Value, attained: Sequence[Value]) -> tuple[Value, ...]:
+    if len(attained) == 1:
+        return (g,)
+    counts = [a.cast(g.elem_type) for a in attained]
+    share = g / sum(counts[1:], counts[0])
+    return tuple(where(a, share, 0) for a in attained)
+
+
+@vjp("Clip", broadcast=True)
+def clip(
+    g: Value, y: Value, x: Value, low: Value | None, high: Value | None
+) -> tuple[Value | None, ...]:
+    """y = min(max(x, low), high)        dx = g where y = x        dlow, dhigh = g where they are y
+
+    As torch.clamp: at a bound it is x that the gradient flows to, and where low > high, to high.
+    """
+    dx = where(equal(x, y), g, 0)
+    dlow = dhigh = None
+    if low is not None:
+        below = x < low
+        dlow = where(below if high is None else below & (low < high), g, 0)
+    if high is not None:
+        above = x > high
+        dhigh = where(above if low is None else above | (high < low), g, 0)
+    return dx, dlow, dhigh
 
 
 @vjp("Neg")
@@ -46,13 +110,7 @@ def neg(g: Value, y: Value, x: Value) -> Value:
 @vjp("Abs")
 def abs_(g: Value, y: Value, x: Value) -> Value:
     """y = |x|        dx = g sign(x)        (0 at 0)"""
-    return g * op.Sign(x)
-
-
-@vjp("Relu")
-def relu(g: Value, y: Value, x: Value) -> Value:
-    """y = max(x, 0)        dx = g where x > 0        (0 at 0)"""
-    return op.Where(x > 0, g, 0)
+    return g * sign(x)
 
 
 @vjp("Exp")
@@ -73,13 +131,57 @@ def sqrt(g: Value, y: Value, x: Value) -> Value:
     return g / (2 * y)
 
 
-@vjp("Sigmoid")
-def sigmoid(g: Value, y: Value, x: Value) -> Value:
-    """y = 1 / (1 + e^-x)        dx = g y (1 - y)"""
-    return g * y * (1 - y)
+@vjp("Reciprocal")
+def reciprocal(g: Value, y: Value, x: Value) -> Value:
+    """y = 1 / x        dx = -g y^2"""
+    return -g * (y * y)
 
 
-@vjp("Tanh")
-def tanh(g: Value, y: Value, x: Value) -> Value:
-    """y = tanh(x)        dx = g (1 - y^2)"""
-    return g * (1 - y * y)
+@vjp("Erf")
+def erf(g: Value, y: Value, x: Value) -> Value:
+    """y = erf(x)        dx = 2 / sqrt(pi) g e^(-x^2)"""
+    return (2 / math.sqrt(math.pi)) * g * (-x * x).exp()
+
+
+@vjp("Pow", broadcast=True)
+def pow_(g: Value, y: Value, x: Value, n: Value) -> tuple[Value, Value | None]:
+    """y = x^n        dx = g n x^(n-1)        dn = g y ln x
+
+    Where x and n are 0, dx is 0; where x is 0 and n is not negative, dn is 0, as in PyTorch.
+    """
+    dn = None
+    if n.type.is_float:
+        nothing = equal(x, 0) & ~(n < 0)
+        dn = where(nothing, 0, g * y * where(nothing, 1, x).log())
+    if n.constant is not None and n.constant.size == 1:
+        return _power_rule(g, y, x, float(n.constant.reshape(()))), dn
+    n = n.cast(x.elem_type)
+    flat = equal(x, 0) & equal(n, 0)
+    return g * n * x ** where(flat, 0, n - 1), dn
+
+
+def _power_rule(g: Value, y: Value, x: Value, n: float) -> Value:
+    """The derivative by the base for a number as exponent."""
+    if n == 0:
+        return g * 0
+    if n == 1:
+        return g
+    if n == 2:
+        return 2 * g * x
+    if n == 3:
+        return 3 * g * (x * x)
+    if n == 0.5:
+        return 0.5 * g / y
+    return n * g * x ** (n - 1)
+
+
+@vjp("Cast")
+def cast(g: Value, y: Value, x: Value) -> Value:
+    """y = x in another float type        dx = g in the type of x"""
+    return g.cast(x.elem_type)
+
+
+@vjp("CastLike")
+def cast_like(g: Value, y: Value, x: Value, target: Value) -> tuple[Value, None]:
+    """y = x in the float type of another tensor        dx = g in the type of x"""
+    return g.cast(x.elem_type), None

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blockdsl.graph import op
-from blockdsl.graph.portable import where
-from blockdsl.graph.shapes import ShapeLike, concat_shape, dims_of, expand, reshape, typed_as
+from blockdsl.graph import Graph, op
+from blockdsl.graph.portable import counting, where
+from blockdsl.graph.shapes import concat_shape, dims_of, expand, reshape_exactly, typed_as
 from blockdsl.graph.value import Value
 
 Count = int | Value
 """A number, or an int64 vector of one element where it is computed when the graph runs."""
 
-END = np.iinfo(np.int64).max
+END = int(np.iinfo(np.int64).max)
+"""The end of a slice that goes to the end of its axis."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Cut:
 
 
 def place(x: Value, like: Value, cuts: Sequence[Cut]) -> Value:
-    """`x` at the places that it was cut from, zeros elsewhere.
+    """`x` at the places that it was cut from, and zeros elsewhere.
 
     Args:
         x: The piece.
@@ -38,13 +39,100 @@ def place(x: Value, like: Value, cuts: Sequence[Cut]) -> Value:
     Returns:
         A tensor of the shape of `like`.
     """
-    cuts = [_forward(x, cut) for cut in cuts]
-    x = _reversed(x, [cut.axis for cut in cuts if cut.step < 0])
-    before, after = [], []
+    axes = [cut.axis for cut in cuts]
+    lowest = [
+        cut.first if cut.step > 0 else cut.first + (length_of(x, cut.axis) - 1) * cut.step
+        for cut in cuts
+    ]
+    x = flipped(x, [cut.axis for cut in cuts if cut.step < 0])
     for cut in cuts:
-        x, step = _spread(x, cut.axis, abs(cut.step)), abs(cut.step)
-        length = length_of(like, cut.axis)
-        first = smaller(cut.first, length)
-        before.append(first)
-        after.append(length - first - length_of(x, cut.axis))
-    return typed_as(padded(x, [cut.axis for cut in cuts], before, after), like)
+        x = _spread(x, cut.axis, abs(cut.step))
+    lengths = [length_of(like, axis) for axis in axes]
+    before = [smaller(first, length) for first, length in zip(lowest, lengths, strict=True)]
+    after = [
+        length - first - length_of(x, axis)
+        for axis, length, first in zip(axes, lengths, before, strict=True)
+    ]
+    return typed_as(padded(x, axes, before, after), like)
+
+
+def padded(
+    x: Value, axes: Sequence[int], before: Sequence[Count], after: Sequence[Count]
+) -> Value:
+    """`x` with zeros around it along some axes; less than none takes elements away."""
+    margins = [*before, *after]
+    if all(isinstance(m, int) for m in margins):
+        pads = np.zeros(2 * x.rank, np.int64)
+        pads[[*axes, *(x.rank + a for a in axes)]] = margins
+        return op.Pad(x, pads=pads, mode="constant") if pads.any() else x
+    if x.graph.opset() >= 11:
+        order = np.zeros(2 * x.rank, np.int64)
+        order[[*axes, *(x.rank + a for a in axes)]] = range(1, len(margins) + 1)
+        return op.Pad(x, pads=op.Gather(concat_shape(0, *margins), order), mode="constant")
+    for axis, first, last in zip(axes, before, after, strict=True):
+        x = op.Concat(_zeros(x, axis, first), x, _zeros(x, axis, last), axis=axis)
+    return x
+
+
+def flipped(x: Value, axes: Sequence[int]) -> Value:
+    """`x` in the opposite order along some axes."""
+    if not axes:
+        return x
+    if x.graph.opset() < 10:
+        for axis in axes:
+            length = length_of(x, axis)
+            x = op.Gather(x, length - 1 - numbers_to(length, x.graph), axis=axis)
+        return x
+    last, past, back = ([n] * len(axes) for n in (-1, -END, -1))
+    return op.Slice(x, starts=last, ends=past, axes=list(axes), steps=back)
+
+
+def length_of(x: Value, axis: int) -> Count:
+    """The length of an axis."""
+    length = x.shape[axis]
+    return length if isinstance(length, int) else dims_of(x, [axis])
+
+
+def numbers_to(count: Count, graph: Graph) -> Value:
+    """The integers 0, 1, ... below a number."""
+    return graph.add_constant(np.arange(count)) if isinstance(count, int) else counting(count)
+
+
+def smaller(a: Count, b: Count) -> Count:
+    """The smaller one of two lengths."""
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b)
+    return 0 if a == 0 or b == 0 else _chosen("Min", a, b)
+
+
+def larger(a: Count, b: Count) -> Count:
+    """The larger one of two numbers."""
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else _chosen("Max", a, b)
+
+
+def _chosen(name: str, a: Count, b: Count) -> Count:
+    """`Min` or `Max` of two integers, of which one at least is computed."""
+    opset = (a if isinstance(a, Value) else b).graph.opset()
+    if opset >= 12:
+        return getattr(op, name)(a, b)
+    if opset < 9:
+        return a  # Integers cannot be compared; only cuts beyond the end of an axis need it.
+    first_is_less = a < b if isinstance(a, Value) else b > a
+    return where(first_is_less, a, b) if name == "Min" else where(first_is_less, b, a)
+
+
+def _spread(x: Value, axis: int, step: int) -> Value:
+    """`x` with `step - 1` zeros after each element along an axis."""
+    if step == 1:
+        return x
+    count = length_of(x, axis)
+    shape = concat_shape(
+        dims_of(x, range(axis)), count * step, dims_of(x, range(axis + 1, x.rank))
+    )
+    spaced = padded(x.unsqueeze(axis + 1), [axis + 1], [0], [step - 1])
+    return reshape_exactly(spaced, shape)
+
+
+def _zeros(x: Value, axis: int, count: Count) -> Value:
+    shape = concat_shape(dims_of(x, range(axis)), count, dims_of(x, range(axis + 1, x.rank)))
+    return expand(x.graph.add_constant(np.zeros(1, x.dtype)), shape)

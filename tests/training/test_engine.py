@@ -1,4 +1,4 @@
-"""The training engine: what onnxruntime-training's C classes do, and what they must not do."""
+"""The training engine: what the C classes do, and what they must not do."""
 
 from __future__ import annotations
 
@@ -13,54 +13,16 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from blockdsl.api import CheckpointState, LinearLRScheduler, Module, Optimizer
+from blockdsl.api import CheckpointState, Module, Optimizer
 from blockdsl.backend import checkpoint as codec
+from blockdsl.backend.providers import CPU
+from blockdsl.backend.training import UnsupportedTypeError
+from blockdsl.backend.training.native import native, native_device, reason, reporting
 from blockdsl.errors import ArtifactError, EngineError, StateError
 from tests import session_models
 from tests.api import mlp
-from tests.engines import available_engines
-from tests.session_models import Artifacts, Reference
-
-if "training" not in available_engines():
-    pytest.skip("needs onnxruntime-training", allow_module_level=True)
-
-from blockdsl.backend.providers import CPU
-from blockdsl.backend.training import TrainingState, UnsupportedTypeError
-from blockdsl.backend.training.native import native, native_device, reason, reporting
-
-BATCH = session_models.batch
-
-
-@pytest.fixture(scope="module")
-def adamw(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Generated artifacts, whose optimizer the C class knows."""
-    return mlp.write_artifacts(tmp_path_factory.mktemp("adamw"), "AdamW")
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Artifacts:
-    return session_models.write(tmp_path)
-
-
-def open_run(
-    files: Artifacts, checkpoint: Path | None = None, engine: str = "training"
-) -> tuple[CheckpointState, Module, Optimizer]:
-    state = CheckpointState.load_checkpoint(checkpoint or files.checkpoint, engine=engine)
-    module = Module(files.training, state, files.eval)
-    return state, module, Optimizer(files.optimizer, module)
-
-
-def train(module: Module, optimizer: Optimizer, steps: range) -> list[float]:
-    losses = []
-    for seed in steps:
-        losses.append(float(module(*BATCH(seed))[0]))
-        optimizer.step()
-        module.lazy_reset_grad()
-    return losses
-
-
-def values(state: CheckpointState) -> dict[str, np.ndarray]:
-    return {name: parameter.data.copy() for name, parameter in state.parameters}
+from tests.session_models import Artifacts
+from tests.training.runs import BATCH, open_run, train
 
 
 def test_nothing_imports_torch() -> None:
@@ -69,59 +31,6 @@ def test_nothing_imports_torch() -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-# An optimizer that the C class does not know, and running statistics
-
-
-def test_a_plain_optimizer_trains_the_state(files: Artifacts) -> None:
-    state, module, optimizer = open_run(files)
-    reference = Reference.of(session_models.checkpoint())
-    optimizer.set_learning_rate(0.1)
-    for seed in range(4):
-        loss = module(*BATCH(seed))[0]
-        np.testing.assert_allclose(loss, reference.train(*BATCH(seed)), rtol=1e-5)
-        optimizer.step()
-        module.lazy_reset_grad()
-        reference.step(0.1)
-        expected = {
-            "weight": reference.weight,
-            "fc.bias": reference.bias,
-            "scale": reference.scale,
-            "running": reference.running,
-        }
-        for name, value in values(state).items():
-            np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-6)
-    assert optimizer.step_count == 4
-
-
-def test_a_plain_optimizer_resumes_bit_for_bit(files: Artifacts, tmp_path: Path) -> None:
-    state, module, optimizer = open_run(files)
-    optimizer.set_learning_rate(0.3)
-    train(module, optimizer, range(3))
-    CheckpointState.save_checkpoint(state, tmp_path / "saved", include_optimizer_state=True)
-    other_state, other, resumed = open_run(files, tmp_path / "saved")
-    assert resumed.step_count == 3
-    assert resumed.get_learning_rate() == np.float32(0.3)
-    assert train(module, optimizer, range(3, 6)) == train(other, resumed, range(3, 6))
-    for name, value in values(state).items():
-        np.testing.assert_array_equal(value, other_state.parameters[name].data)
-
-
-@pytest.mark.parametrize("engines", [("training", "session"), ("session", "training")])
-def test_either_engine_resumes_what_the_other_began(
-    files: Artifacts, tmp_path: Path, engines: tuple[str, str]
-) -> None:
-    state, module, optimizer = open_run(files, engine=engines[0])
-    optimizer.set_learning_rate(0.3)
-    train(module, optimizer, range(3))
-    CheckpointState.save_checkpoint(state, tmp_path / "saved", include_optimizer_state=True)
-    other_state, other, resumed = open_run(files, tmp_path / "saved", engine=engines[1])
-    np.testing.assert_allclose(
-        train(module, optimizer, range(3, 8)), train(other, resumed, range(3, 8)), rtol=1e-5
-    )
-    for name, value in values(state).items():
-        np.testing.assert_allclose(value, other_state.parameters[name].data, rtol=1e-4, atol=1e-6)
 
 
 def test_running_statistics_are_no_output(files: Artifacts, tmp_path: Path) -> None:
@@ -137,19 +46,6 @@ def test_running_statistics_are_no_output(files: Artifacts, tmp_path: Path) -> N
     assert len(module(*BATCH())) == 2
     assert np.abs(state.parameters["running"].data).max() > 0
     assert state.parameters["running"].grad is None
-
-
-def test_a_nominal_state_takes_a_plain_optimizer(files: Artifacts, tmp_path: Path) -> None:
-    complete = session_models.checkpoint()
-    nominal = codec.Checkpoint(complete.trainable, complete.frozen, nominal=True)
-    codec.save(nominal, tmp_path / "nominal")
-    _, module, optimizer = open_run(files, tmp_path / "nominal")
-    _, full, other = open_run(files)
-    module.copy_buffer_to_parameters(full.get_contiguous_parameters(), trainable_only=False)
-    assert train(module, optimizer, range(3)) == train(full, other, range(3))
-
-
-# Against the C classes themselves
 
 
 def test_the_engine_computes_what_the_c_classes_do(adamw: Path) -> None:
@@ -195,31 +91,6 @@ def test_the_c_classes_read_our_checkpoints(adamw: Path, tmp_path: Path) -> None
     optimizer.step()
     for name, parameter in state.parameters:
         np.testing.assert_array_equal(parameter.data, c_state.get_parameter(name).data.numpy())
-
-
-# What the C classes do not survive or do not say
-
-
-def test_the_state_of_another_optimizer_is_refused(files: Artifacts, tmp_path: Path) -> None:
-    saved = codec.Checkpoint(
-        session_models.checkpoint().trainable,
-        session_models.checkpoint().frozen,
-        groups={"group0": codec.OptimizerGroup("group0", 1, 0.1, {"weight": {"m": np.ones(1)}})},
-    )
-    codec.save(saved, tmp_path / "saved")
-    with pytest.raises(EngineError, match="state of another optimizer"):
-        open_run(files, tmp_path / "saved")
-
-
-def test_adamw_refuses_the_state_of_sgd(adamw: Path, tmp_path: Path) -> None:
-    saved = codec.load(adamw / "checkpoint")
-    slots = {name: {"momentum0": np.zeros_like(w)} for name, w in saved.trainable.items()}
-    saved.groups["group0"] = codec.OptimizerGroup("group0", 1, 0.1, slots)
-    codec.save(saved, tmp_path / "saved")
-    state = CheckpointState.load_checkpoint(tmp_path / "saved", engine="training")
-    module = Module(adamw / "training_model.onnx", state)
-    with pytest.raises(StateError, match=r"has the slots \['momentum0'\], not \['momentum0', 'mo"):
-        Optimizer(adamw / "optimizer_model.onnx", module)
 
 
 def test_models_are_not_confused(files: Artifacts, adamw: Path) -> None:
@@ -319,32 +190,6 @@ def test_a_save_that_dies_leaves_the_old_checkpoint(
     assert [p.name for p in tmp_path.iterdir()] == ["saved"]
 
 
-def test_two_optimizers_over_one_state_share_its_learning_rate(adamw: Path) -> None:
-    state = CheckpointState.load_checkpoint(adamw / "checkpoint", engine="training")
-    module = Module(adamw / "training_model.onnx", state)
-    first = Optimizer(adamw / "optimizer_model.onnx", module)
-    first.set_learning_rate(0.5)
-    second = Optimizer(adamw / "optimizer_model.onnx", module)
-    assert second.get_learning_rate() == 0.5
-
-
-def test_upstream_loses_the_learning_rate_and_we_do_not(adamw: Path, tmp_path: Path) -> None:
-    state = CheckpointState.load_checkpoint(adamw / "checkpoint", engine="training")
-    module = Module(adamw / "training_model.onnx", state)
-    optimizer = Optimizer(adamw / "optimizer_model.onnx", module)
-    LinearLRScheduler(optimizer, 0, 10, 0.25)
-    CheckpointState.save_checkpoint(state, tmp_path / "saved", include_optimizer_state=True)
-    assert codec.load(tmp_path / "saved").groups["group0"].learning_rate == 0.25
-    device, options = native_device(CPU), ort.SessionOptions()
-    c_state = TrainingState(tmp_path / "saved").native
-    native().Module(str(adamw / "training_model.onnx"), c_state, None, device, options)
-    c_optimizer = native().Optimizer(str(adamw / "optimizer_model.onnx"), c_state, device, options)
-    assert c_optimizer.get_learning_rate() == np.float32(0.001)
-
-
-# Models in ONNX Runtime's own format
-
-
 def test_models_in_the_ort_format(files: Artifacts, tmp_path: Path) -> None:
     from blockdsl.backend.ort_format import convert_to_ort
 
@@ -359,3 +204,25 @@ def test_models_in_the_ort_format(files: Artifacts, tmp_path: Path) -> None:
         module(x.astype(np.float64), target)
     with pytest.raises(EngineError, match=r"in the \.ort format, whose graph is fixed"):
         module.export_model_for_inferencing(tmp_path / "x.onnx", ["centred"])
+
+
+def test_a_frozen_parameter_need_not_be_float32(files: Artifacts, tmp_path: Path) -> None:
+    for path in (files.training, files.eval):
+        model = onnx.load(path)
+        scale = next(v for v in model.graph.input if v.name == "scale")
+        scale.name = "scale64"
+        scale.type.tensor_type.elem_type = onnx.TensorProto.INT64
+        cast = onnx.helper.make_node("Cast", ["scale64"], ["scale"], to=onnx.TensorProto.FLOAT)
+        model.graph.node.insert(0, cast)
+        onnx.save(model, path)
+    checkpoint = session_models.checkpoint()
+    del checkpoint.frozen["scale"]
+    checkpoint.frozen["scale64"] = np.array([2, 3])
+    codec.save(checkpoint, files.checkpoint)
+    state, module, optimizer = open_run(files)
+    before = module.get_contiguous_parameters()
+    assert before.shape() == [module.get_parameters_size(trainable_only=False)]
+    train(module, optimizer, range(2))
+    module.copy_buffer_to_parameters(before, trainable_only=False)
+    np.testing.assert_array_equal(module.get_contiguous_parameters().numpy(), before.numpy())
+    np.testing.assert_array_equal(state.parameters["scale64"].data, [2, 3], strict=True)

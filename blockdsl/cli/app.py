@@ -1,0 +1,60 @@
+"""The application that the commands are added to, and how a mistake is told."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from blockdsl import __version__
+from blockdsl.errors import BlockError
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+class _Commands(TyperGroup):
+    """Commands whose errors are a line of text, unless `--debug` asks for the traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BlockError as error:
+            if ctx.params.get("debug"):
+                raise
+            # A console of its own: the stream of errors may have been replaced since the import.
+            Console(stderr=True, soft_wrap=True, highlight=False).print(
+                " ".join(str(error).split()), style="red", markup=False
+            )
+            raise typer.Exit(1) from error
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Train ONNX models on any ONNX Runtime.",
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        console.print(f"blockdsl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error comes from.")
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Options before the command."""

@@ -1,0 +1,179 @@
+"""`blockdsl train`, `evaluate` and `export`: what is done with artifacts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from blockdsl.cli.app import app, console
+from blockdsl.cli.log import Log
+from blockdsl.data import Batches
+from blockdsl.errors import ArtifactError, DataError
+from blockdsl.progress import in_words
+from blockdsl.trainer import CHECKPOINTS, Trainer, latest_checkpoint
+
+Artifacts = Annotated[Path, typer.Argument(help="The directory that `blockdsl generate` wrote.")]
+Data = Annotated[
+    Path, typer.Option(help="An .npz file with one array for each input of the model, by name.")
+]
+BatchSize = Annotated[int, typer.Option(min=1, help="How many rows a batch has.")]
+Start = Annotated[
+    Path | None,
+    typer.Option(help="The checkpoint to use; by default the last one that training wrote."),
+]
+Prefix = Annotated[str, typer.Option(help="What the names of the artifacts' files begin with.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")]
+Engine = Annotated[
+    str | None,
+    typer.Option(help="session or training; by default what the installed runtime offers."),
+]
+
+
+@app.command()
+def train(
+    artifacts: Artifacts,
+    data: Data,
+    epochs: Annotated[int, typer.Option(min=1, help="How often to go through the data.")] = 1,
+    batch_size: BatchSize = 32,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="The highest one; by default the optimizer's, 0.001.")
+    ] = None,
+    warmup_steps: Annotated[
+        int, typer.Option(min=0, help="Steps over which the learning rate rises from 0.")
+    ] = 0,
+    decay: Annotated[
+        bool, typer.Option("--decay", help="Let the learning rate fall to 0 at the end.")
+    ] = False,
+    gradient_accumulation: Annotated[
+        int, typer.Option(min=1, help="How many batches make one step.")
+    ] = 1,
+    validation: Annotated[
+        Path | None, typer.Option(help="An .npz file to evaluate on while training.")
+    ] = None,
+    eval_every: Annotated[
+        int | None, typer.Option(min=1, help="Steps between evaluations; default: an epoch.")
+    ] = None,
+    checkpoint_every: Annotated[
+        int | None, typer.Option(min=1, help="Steps between checkpoints; default: the end only.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint.")
+    ] = False,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Go on from this checkpoint instead.")
+    ] = None,
+    prefix: Prefix = "",
+    device: Device = "cpu",
+    engine: Engine = None,
+    seed: Annotated[int, typer.Option(min=0, help="What the order of the batches is from.")] = 0,
+    log_dir: Annotated[
+        Path | None, typer.Option(help="A directory for TensorBoard's logs.")
+    ] = None,
+) -> None:
+    """Train, show progress, and write a checkpoint at the end."""
+    opened = Trainer.resume if resume else Trainer
+    trainer = opened(artifacts, prefix=prefix, checkpoint=checkpoint, device=device, engine=engine)
+    batches = Batches(_arrays(data, trainer), size=batch_size, seed=seed)
+    held_out = None
+    if validation is not None:
+        held_out = Batches(_arrays(validation, trainer), size=batch_size, shuffle=False)
+    with Log(log_dir) as log:
+        history = trainer.fit(
+            batches,
+            epochs=epochs,
+            learning_rate=learning_rate,
+            warmup_steps=warmup_steps,
+            decay=decay,
+            gradient_accumulation=gradient_accumulation,
+            validation=held_out,
+            eval_every=eval_every,
+            # Never reached where none is asked for: the one at the end is written all the same.
+            checkpoint_every=checkpoint_every or 2**62,
+            on_step=log.step,
+            on_evaluation=log.evaluation,
+        )
+    if not history.losses:
+        console.print(f"Nothing is left to do: {epochs} epochs are done, in {trainer.step} steps.")
+        return
+    measures = history.evaluations[-1][1] if history.evaluations else {}
+    validated = f" Validation: {in_words(measures)}." if measures else ""
+    console.print(
+        f"Step {trainer.step}: loss {history.losses[-1]:.4g}.{validated} The last checkpoint is in "
+        f"{artifacts / CHECKPOINTS}."
+    )
+
+
+@app.command()
+def evaluate(
+    artifacts: Artifacts,
+    data: Data,
+    batch_size: BatchSize = 32,
+    checkpoint: Start = None,
+    prefix: Prefix = "",
+    device: Device = "cpu",
+    engine: Engine = None,
+) -> None:
+    """Print the mean loss over some data."""
+    trainer = _trained(artifacts, checkpoint, prefix, device, engine)
+    batches = Batches(_arrays(data, trainer), size=batch_size, shuffle=False)
+    console.print(f"Step {trainer.step}: {in_words(trainer.evaluate(batches))}")
+
+
+@app.command()
+def export(
+    artifacts: Artifacts,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .onnx file to write.")],
+    output_names: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A tensor that the model puts out; may be given several times. By default what the "
+            "evaluation model puts out after the loss."
+        ),
+    ] = None,
+    checkpoint: Start = None,
+    prefix: Prefix = "",
+    engine: Engine = None,
+) -> None:
+    """Write the trained model for inference."""
+    trainer = _trained(artifacts, checkpoint, prefix, "cpu", engine)
+    names = output_names or trainer.module.eval().output_names()[1:]
+    if not names:
+        raise ArtifactError(
+            "The evaluation model puts out nothing but the loss: name the tensors that the model "
+            "is to put out with --output-names; `blockdsl info` of the forward model lists them."
+        )
+    trainer.export(output, names)
+    console.print(f"Wrote {output}, which puts out {', '.join(names)}.")
+
+
+def _trained(
+    artifacts: Path, checkpoint: Path | None, prefix: str, device: str, engine: str | None
+) -> Trainer:
+    """The trainer of the last checkpoint, or of the artifacts' own if training wrote none."""
+    start = checkpoint or latest_checkpoint(artifacts, prefix)
+    return Trainer(artifacts, prefix=prefix, checkpoint=start, device=device, engine=engine)
+
+
+def _arrays(path: Path, trainer: Trainer) -> dict[str, Any]:
+    """The arrays of an .npz file that the model takes."""
+    names = trainer.module.input_names()
+    hint = f"Write one with numpy.savez(path, {', '.join(f'{name}=...' for name in names)})."
+    try:
+        file = np.load(path)
+    except FileNotFoundError as error:
+        raise DataError(f"The file {str(path)!r} does not exist.") from error
+    except (OSError, EOFError, ValueError) as error:
+        raise DataError(f"{str(path)!r} is not an .npz file. {hint}") from error
+    if not isinstance(file, Mapping):
+        raise DataError(f"{str(path)!r} holds a single array without a name. {hint}")
+    missing = [name for name in names if name not in file]
+    if missing:
+        raise DataError(
+            f"{str(path)!r} has {', '.join(file)} but not {', '.join(missing)}, which the model "
+            f"takes. {hint}"
+        )
+    return {name: file[name] for name in names}

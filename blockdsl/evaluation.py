@@ -1,0 +1,63 @@
+"""Means over data: the loss of the evaluation model, and what else is measured on its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from blockdsl.api import Module
+from blockdsl.backend.values import as_array, is_ort_value
+from blockdsl.data import Array, Batch, in_order
+from blockdsl.errors import DataError
+
+Metric = Callable[[Mapping[str, Array], Mapping[str, Array]], float]
+"""(outputs by name, inputs by name) -> a mean over the batch."""
+
+
+def evaluate(
+    module: Module, data: Iterable[Batch], metrics: Mapping[str, Metric]
+) -> dict[str, float]:
+    """The mean loss, and other means, over some data; the module is in training mode afterwards.
+
+    Args:
+        module: The module, with an evaluation model.
+        data: The batches.
+        metrics: Functions of a batch's outputs and inputs, both by name.
+
+    Returns:
+        "loss" and each metric, every batch weighted by its rows.
+
+    Raises:
+        DataError: There is no data, or it does not fit the model.
+    """
+    measured: dict[str, list[float]] = {"loss": [], **{name: [] for name in metrics}}
+    rows = []
+    module.eval()
+    try:
+        names, output_names = module.input_names(), module.output_names()
+        for batch in data:
+            inputs = in_order(batch, names)
+            outputs = outputs_of(module, inputs)
+            measured["loss"].append(float(np.mean(outputs[0])))
+            by_name = dict(zip(output_names, outputs, strict=True))
+            for name, metric in metrics.items():
+                measured[name].append(metric(by_name, dict(zip(names, inputs, strict=True))))
+            rows.append(_rows(inputs[0]))
+    finally:
+        module.train()
+    if not rows:
+        raise DataError("There is nothing to evaluate: the data has no batch.")
+    return {name: float(np.average(v, weights=rows)) for name, v in measured.items()}
+
+
+def outputs_of(module: Module, inputs: tuple[Array, ...]) -> list[Array]:
+    """What a module gives for a batch, always as a list of arrays."""
+    outputs = module(*inputs)
+    return [as_array(o) for o in (outputs if isinstance(outputs, tuple) else (outputs,))]
+
+
+def _rows(value: Any) -> int:
+    shape = value.shape() if is_ort_value(value) else np.shape(value)
+    return int(shape[0]) if len(shape) else 1

@@ -1,0 +1,70 @@
+"""The plain form of an optimizer model: an input and an output for every tensor that is changed.
+
+Its inputs are `learning_rate` (float32, of one element), `step` (int64, of one element; the first
+step is 1), and for every parameter `<p>`, `<p>_grad` and its slots `<p>.<slot>`. The output
+`<input>.out` is the new value of an input. A session writes it where the old value lies, because
+no node reads an input after the node that writes its new value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import TensorProto
+
+from blockdsl.graph.model import Graph
+from blockdsl.graph.op import op
+from blockdsl.graph.tensor import FLOATS
+from blockdsl.graph.value import Value
+
+NEW = ".out"
+"""What the name of an input's new value ends with."""
+
+
+def scalar_inputs(graph: Graph) -> tuple[Value, Value]:
+    """Adds the inputs `learning_rate` and `step`; gives them as scalars."""
+    rate = graph.add_input("learning_rate", TensorProto.FLOAT, [1])
+    step = graph.add_input("step", TensorProto.INT64, [1])
+    return op.Squeeze(rate, axes=[0]), op.Squeeze(step, axes=[0])
+
+
+def tensor_inputs(
+    graph: Graph, parameter: str, elem_type: int, shape: Sequence[int], slots: Sequence[str]
+) -> list[Value]:
+    """Adds a parameter, its gradient and its slots to the inputs, in this order."""
+    return [
+        graph.add_input(parameter, elem_type, shape),
+        graph.add_input(f"{parameter}_grad", elem_type, shape),
+        *(graph.add_input(f"{parameter}.{s}", compute_type(elem_type), shape) for s in slots),
+    ]
+
+
+def changing(inputs: Sequence[str]) -> list[str]:
+    """The inputs of a parameter that have new values: all but its gradient."""
+    parameter, _, *slots = inputs
+    return [parameter, *slots]
+
+
+def compute_type(elem_type: int) -> int:
+    """The type in which an optimizer computes: the moments of half precision would vanish.
+
+    Example:
+        >>> compute_type(TensorProto.FLOAT16) == TensorProto.FLOAT
+        True
+    """
+    assert elem_type in FLOATS
+    return TensorProto.DOUBLE if elem_type == TensorProto.DOUBLE else TensorProto.FLOAT
+
+
+def wide(x: Value) -> Value:
+    """A tensor in the type that an optimizer computes in."""
+    return x.cast(compute_type(x.elem_type))
+
+
+def as_type(number: float, x: Value) -> float:
+    """A number as the elements of a tensor would hold it.
+
+    Constants take the type of what they meet, and this shows what becomes of them there.
+    """
+    return float(np.asarray(number, x.dtype))

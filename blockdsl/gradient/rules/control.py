@@ -1,0 +1,221 @@
+"""Rules of If, Loop and Scan.
+
+Their bodies are run again in the gradient, and what runs again is differentiated by the engine. A
+loop is first run again to keep the states before every step; its gradient is a `Scan` over these,
+the last one first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import GraphProto, NodeProto, TensorProto
+
+from blockdsl.errors import GradientError
+from blockdsl.gradient.engine import pull_back
+from blockdsl.gradient.functions import spliced
+from blockdsl.gradient.registry import vjp
+from blockdsl.graph import activate, current, op
+from blockdsl.graph.control import close, scan
+from blockdsl.graph.index import reads
+from blockdsl.graph.model import Graph
+from blockdsl.graph.shapes import permuted, zeros_like
+from blockdsl.graph.value import Value
+
+Captured = Mapping[str, Value]
+"""The cotangents of tensors that bodies read of the scope around them."""
+
+
+@vjp("If")
+def if_(
+    g: Any,
+    y: Any,
+    cond: Value,
+    *,
+    then_branch: GraphProto,
+    else_branch: GraphProto,
+    wanted: frozenset[str],
+) -> tuple[None, Captured]:
+    """y = then(...) if cond else else(...)        the gradient of the branch that was taken"""
+    captured = _captured([then_branch, else_branch], wanted)
+    if not captured:
+        return None, {}
+    bodies = {}
+    for name, branch in (("then_branch", then_branch), ("else_branch", else_branch)):
+        with current().body(name) as child, activate(child):
+            outputs = spliced(child, branch, [])
+            seeds = {o: g[i] for i, o in enumerate(outputs) if g.flows(i)}
+            close(child, pull_back(child, seeds, captured))
+        bodies[name] = child.proto.graph
+    results = op.If(cond, **bodies, outputs=len(captured))
+    return None, dict(zip(captured, results, strict=True))
+
+
+@vjp("Scan")
+def scan_(
+    g: Any,
+    y: Any,
+    *initial_state_and_scan_inputs: Value,
+    body: GraphProto,
+    num_scan_inputs: int,
+    scan_input_axes: list[int] | None,
+    scan_input_directions: list[int] | None,
+    scan_output_axes: list[int] | None,
+    scan_output_directions: list[int] | None,
+    wanted: frozenset[str],
+) -> tuple[Any, ...]:
+    """s', o = body(s, x) for every slice x        backwards through the slices, last one first"""
+    count = len(initial_state_and_scan_inputs) - num_scan_inputs
+    states = initial_state_and_scan_inputs[:count]
+    given = initial_state_and_scan_inputs[count:]
+    in_axes = scan_input_axes or [0] * len(given)
+    in_flips = scan_input_directions or [0] * len(given)
+    inputs = [_forward(x, a, f) for x, a, f in zip(given, in_axes, in_flips, strict=True)]
+    made = len(body.output) - count
+    out_axes = scan_output_axes or [0] * made
+    out_flips = scan_output_directions or [0] * made
+    outputs = [_forward(g[count + i], out_axes[i], out_flips[i]) for i in range(made)]
+
+    def keep(carried: list[Value], slices: list[Value]) -> Any:
+        return spliced(current(), body, [*carried, *slices])[:count], carried
+
+    _, saved = scan(keep, states, inputs)
+    captured = _captured([body], wanted)
+    dstates, dinputs, dcaptured = _backwards(
+        body, [*saved, *inputs], count, [g[i] for i in range(count)], outputs, captured
+    )
+    back = [
+        None if d is None else _restored(d, x, a, f)
+        for d, x, a, f in zip(dinputs, given, in_axes, in_flips, strict=True)
+    ]
+    return (*dstates, *back, dcaptured)
+
+
+@vjp("Loop")
+def loop(
+    g: Any,
+    y: Any,
+    m: Value | None,
+    cond: Value | None,
+    *v_initial: Value,
+    body: GraphProto,
+    wanted: frozenset[str],
+) -> tuple[Any, ...]:
+    """s', o = body(i, s) until told to stop        backwards through the steps, last one first"""
+    count = len(v_initial)
+    with current().body("steps") as child, activate(child):
+        number = child.add_input(child.names.unique("step"), TensorProto.INT64, [])
+        going = child.add_input(child.names.unique("going"), TensorProto.BOOL, [])
+        states = [_body_input(child, v, i) for v, i in zip(v_initial, body.input[2:], strict=True)]
+        outputs = spliced(child, body, [number, going, *states])
+        close(child, [*outputs[: count + 1], number, *states])
+    results = op.Loop(m, cond, *v_initial, body=child.proto.graph, outputs=2 * count + 1)
+    saved = list(results[count:])
+    going_on = current().add_constant(np.array(True))
+    captured = _captured([body], wanted)
+    cotangents = [g[i] for i in range(len(body.output) - 1)]
+    dstates, _, dcaptured = _backwards(
+        body, saved, count, cotangents[:count], cotangents[count:], captured, going_on
+    )
+    return (None, None, *dstates, dcaptured)
+
+
+def _backwards(
+    body: GraphProto,
+    saved: Sequence[Value],
+    count: int,
+    dstates: Sequence[Value],
+    doutputs: Sequence[Value],
+    captured: Sequence[str],
+    going: Value | None = None,
+) -> tuple[list[Value | None], list[Value | None], Captured]:
+    """The gradient of a loop, from what every step began with.
+
+    Args:
+        body: The body.
+        saved: The inputs of the body at every step, stacked: states, then slices; for a `Loop` the
+            number of the step, then states.
+        count: How many states there are.
+        dstates: The cotangents of the last states.
+        doutputs: The cotangents of the stacked outputs.
+        captured: What the body reads of the scope around it.
+        going: The condition of a `Loop`.
+
+    Returns:
+        The cotangents of the first states, of the slices, and of what is captured; None for what
+        is not floating-point.
+    """
+    first = 0 if going is None else 1
+    states, slices = saved[first : first + count], saved[first + count :]
+    floating = [i for i in range(count) if states[i].type.is_float]
+    sliced = [i for i, x in enumerate(slices) if x.type.is_float]
+    flowing = [i for i, d in enumerate(doutputs) if d.type.is_float]
+    outer = [current().value(name) for name in captured]
+
+    def step(carried: list[Value], given: list[Value]) -> Any:
+        graph, rest = current(), given[: len(saved)]
+        inputs = rest if going is None else [rest[0], going, *rest[1:]]
+        outputs = spliced(graph, body, inputs)[first:]
+        seeds: dict[str, Value] = {}
+        pairs = [
+            *((outputs[i], d) for i, d in zip(floating, carried, strict=False)),
+            *((outputs[count + i], d) for i, d in zip(flowing, given[len(saved) :], strict=True)),
+        ]
+        for output, cotangent in pairs:
+            seeds[output] = seeds[output] + cotangent if output in seeds else cotangent
+        own = rest[first:]
+        ends = [*(own[i] for i in floating), *(own[count + i] for i in sliced), *captured]
+        found = pull_back(graph, seeds, ends)
+        a, b = len(floating), len(floating) + len(sliced)
+        sums = [old + new for old, new in zip(carried[a:], found[b:], strict=True)]
+        return [*found[:a], *sums], found[a:b]
+
+    start = [*(dstates[i] for i in floating), *(zeros_like(value) for value in outer)]
+    if not start and not sliced:
+        return [None] * count, [None] * len(slices), {}
+    ends, stacked = scan(step, start, [*saved, *(doutputs[i] for i in flowing)], reverse=True)
+    found_states: list[Value | None] = [None] * count
+    found_slices: list[Value | None] = [None] * len(slices)
+    for i, value in zip(floating, ends, strict=False):
+        found_states[i] = value
+    for i, value in zip(sliced, stacked, strict=True):
+        found_slices[i] = value
+    return found_states, found_slices, dict(zip(captured, ends[len(floating) :], strict=True))
+
+
+def _captured(bodies: Iterable[GraphProto], wanted: frozenset[str]) -> list[str]:
+    """The floating-point tensors that bodies read of the scope around them, in a fixed order."""
+    graph = current()
+    found: dict[str, None] = {}
+    for body in bodies:
+        node = NodeProto()
+        node.attribute.add().g.CopyFrom(body)
+        for name in sorted(reads(node) & wanted):
+            if graph.type_of(name).is_float:
+                found[name] = None
+    return list(found)
+
+
+def _body_input(child: Graph, initial: Value, declared: Any) -> Value:
+    if not initial.graph.is_tensor(initial):
+        raise GradientError(
+            f"The loop carries {declared.name!r}, which is no tensor, from step to step: there is "
+            f"no gradient of that. Carry a tensor."
+        )
+    return child.add_input(child.names.unique("state"), initial.elem_type, initial.shape)
+
+
+def _forward(x: Value, axis: int, flip: int) -> Value:
+    """A tensor whose first axis is the one that is scanned, in the order of the steps."""
+    axis %= x.rank
+    x = permuted(x, [axis, *(a for a in range(x.rank) if a != axis)])
+    return x[::-1] if flip else x
+
+
+def _restored(d: Value, like: Value, axis: int, flip: int) -> Value:
+    """The inverse of `_forward`."""
+    axis %= like.rank
+    d = d[::-1] if flip else d
+    return permuted(d, [*range(1, axis + 1), 0, *range(axis + 1, like.rank)])

@@ -1,0 +1,125 @@
+"""Rules of convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from blockdsl.errors import GradientError
+from blockdsl.gradient.registry import vjp
+from blockdsl.gradient.rules.windows import Window, cut_to
+from blockdsl.graph import op
+from blockdsl.graph.shapes import typed_as
+from blockdsl.graph.value import Value
+
+
+@vjp("Conv")
+def conv(
+    g: Value,
+    y: Value,
+    x: Value,
+    w: Value,
+    b: Value | None,
+    *,
+    auto_pad: str,
+    dilations: Sequence[int] | None,
+    group: int,
+    kernel_shape: Sequence[int] | None,
+    pads: Sequence[int] | None,
+    strides: Sequence[int] | None,
+) -> tuple[Value, Value, Value | None]:
+    """y = x * w + b        dx = g *ᵀ w        dw = g · windows of x        db = g summed"""
+    window = Window.of(_kernel(w, kernel_shape), strides, dilations, pads)
+    window, inner, first = window.over(x, auto_pad)
+    dx = window.spread(g, w, inner, group)
+    if inner is not x:
+        dx = cut_to(dx, x, window.axes, first)
+    return dx, window.kernel_gradient(inner, g, w, group), _sum_over_positions(g, b)
+
+
+@vjp("ConvTranspose")
+def conv_transpose(
+    g: Value,
+    y: Value,
+    x: Value,
+    w: Value,
+    b: Value | None,
+    *,
+    auto_pad: str,
+    dilations: Sequence[int] | None,
+    group: int,
+    kernel_shape: Sequence[int] | None,
+    output_padding: Sequence[int] | None,
+    output_shape: Sequence[int] | None,
+    pads: Sequence[int] | None,
+    strides: Sequence[int] | None,
+) -> tuple[Value, Value, Value | None]:
+    """y = x *ᵀ w + b        dx = g * w        dw = x · windows of g        db = g summed"""
+    window = Window.of(_kernel(w, kernel_shape), strides, dilations, pads)
+    extra = output_padding or [0] * len(window.kernel)
+    if output_shape or auto_pad.startswith("SAME"):
+        window = _padded_to(window, x, auto_pad, extra, output_shape)
+    window, g_seen = _matched(window, x, g, extra)
+    dx = typed_as(op.Conv(g_seen, w, group=group, **window.attributes), x)
+    return dx, window.kernel_gradient(g_seen, x, w, group), _sum_over_positions(g, b)
+
+
+def _padded_to(
+    window: Window,
+    x: Value,
+    auto_pad: str,
+    extra: Sequence[int],
+    output_shape: Sequence[int] | None,
+) -> Window:
+    """The window with the padding that leaves an output of the shape asked for."""
+    begin, end = [], []
+    for i, axis in enumerate(window.axes):
+        size, stride = x.shape[axis], window.strides[i]
+        full = extra[i] + window.reach[i] - stride  # beyond one stride for every input
+        if output_shape:
+            if not isinstance(size, int):
+                raise GradientError(
+                    "The gradient of ConvTranspose with output_shape needs the lengths of its "
+                    f"input, and {str(x)!r} is {x.type}. Use pads and output_padding instead."
+                )
+            full += stride * size - output_shape[i + len(output_shape) - len(window.kernel)]
+        total = max(full, 0)
+        begin.append(total // 2 if auto_pad == "SAME_UPPER" else total - total // 2)
+        end.append(total - begin[-1])
+    return replace(window, begin=tuple(begin), end=tuple(end))
+
+
+def _matched(
+    window: Window, x: Value, g: Value, extra: Sequence[int]
+) -> tuple[Window, Value]:
+    """The window, and the part of `g`, for which a convolution gives as many elements as `x`."""
+    end = []
+    for i, axis in enumerate(window.axes):
+        size, length = x.shape[axis], g.shape[axis]
+        if isinstance(size, int) and isinstance(length, int):
+            needed = window.strides[i] * (size - 1) + window.reach[i]
+            end.append(needed - length - window.begin[i])
+        else:
+            end.append(window.end[i] - extra[i])
+    unread = [min(e, 0) for e in end]
+    if any(unread):
+        g = g[(slice(None), slice(None), *(slice(None, n or None) for n in unread))]
+    return replace(window, end=tuple(max(e, 0) for e in end)), g
+
+
+def _kernel(w: Value, given: Sequence[int] | None) -> Sequence[int]:
+    """The extent of the kernels."""
+    if given:
+        return given
+    kernel = [d for d in w.shape[2:] if isinstance(d, int)]
+    if len(kernel) < w.rank - 2:
+        raise GradientError(
+            f"The gradient of a convolution needs the extent of its kernels, and {str(w)!r} is "
+            f"{w.type}: give the node a kernel_shape."
+        )
+    return kernel
+
+
+def _sum_over_positions(g: Value, b: Value | None) -> Value | None:
+    """The gradient of a bias: a sum over everything but the channels."""
+    return None if b is None else typed_as(g.sum([0, *range(2, g.rank)]), b)

@@ -1,0 +1,268 @@
+"""Sliding windows: what convolutions and pools have in common, and its transposes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from blockdsl.gradient.rules.placing import Count, flipped, length_of, numbers_to, padded
+from blockdsl.gradient.rules.reshaping import product_of, reshape_to
+from blockdsl.graph import op
+from blockdsl.graph.shapes import (
+    concat_shape,
+    dims_of,
+    permuted,
+    reshape_like,
+    swap_last,
+    typed_as,
+)
+from blockdsl.graph.tensor import is_static
+from blockdsl.graph.value import Value
+
+
+@dataclass(frozen=True)
+class Window:
+    """The geometry of a window that slides over the axes after the first two."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begin: tuple[int, ...]
+    """The padding before the first element of each axis."""
+    end: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        kernel: Sequence[int],
+        strides: Sequence[int] | None = None,
+        dilations: Sequence[int] | None = None,
+        pads: Sequence[int] | None = None,
+    ) -> Window:
+        """A window from the attributes of an operator, any of which may be left out."""
+        n = len(kernel)
+        pads = pads or [0] * (2 * n)
+        ones = (1,) * n
+        return cls(
+            tuple(kernel),
+            tuple(strides or ones),
+            tuple(dilations or ones),
+            tuple(pads[:n]),
+            tuple(pads[n:]),
+        )
+
+    @property
+    def size(self) -> int:
+        """The number of elements in a window."""
+        return prod(self.kernel)
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """The extent of the window along each axis, dilation included."""
+        return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
+
+    @property
+    def axes(self) -> range:
+        """The axes of the tensor that it slides over."""
+        return range(2, 2 + len(self.kernel))
+
+    @property
+    def is_point(self) -> bool:
+        """Whether a window is one element, and none lies in the padding."""
+        return self.size == 1 and not any(self.begin + self.end)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether an element can lie in several windows."""
+        return any(r > s for r, s in zip(self.reach, self.strides, strict=True))
+
+    @property
+    def attributes(self) -> dict[str, list[int]]:
+        """The geometry as the attributes of an operator."""
+        return {
+            "kernel_shape": list(self.kernel),
+            "strides": list(self.strides),
+            "dilations": list(self.dilations),
+            "pads": [*self.begin, *self.end],
+        }
+
+    def over(self, x: Value, auto_pad: str) -> tuple[Window, Value, Sequence[Count]]:
+        """The window with the padding that `auto_pad` means for a tensor.
+
+        Where that depends on a symbolic size, nodes pad the tensor, and the window has no padding.
+
+        Returns:
+            The window, the tensor that it slides over, and where `x` begins in that.
+        """
+        none = (0,) * len(self.kernel)
+        if auto_pad == "NOTSET":
+            return self, x, none
+        if auto_pad == "VALID":
+            return replace(self, begin=none, end=none), x, none
+        totals = [self._same_padding(x, axis) for axis in self.axes]
+        before = [half(t + (auto_pad == "SAME_LOWER")) for t in totals]
+        after = [t - b for t, b in zip(totals, before, strict=True)]
+        if all(isinstance(t, int) for t in totals):
+            return replace(self, begin=tuple(before), end=tuple(after)), x, none
+        return replace(self, begin=none, end=none), padded(x, self.axes, before, after), before
+
+    def _same_padding(self, x: Value, axis: int) -> Count:
+        """How much padding makes the output as long as the input divided by the stride."""
+        size, stride, reach = length_of(x, axis), self.strides[axis - 2], self.reach[axis - 2]
+        if stride == 1:
+            return reach - 1
+        if isinstance(size, int):
+            return max((-(-size // stride) - 1) * stride + reach - size, 0)
+        windows = op.Div(size + (stride - 1), stride)
+        return op.Relu(((windows - 1) * stride + reach - size).cast(np.float32)).cast(np.int64)
+
+    # -- transposes ----------------------------------------------------------------------------
+
+    def patches(self, x: Value) -> Value:
+        """The elements of every window: `[N, C, ...]` becomes `[N * C, elements, windows ...]`.
+
+        A convolution with one-hot kernels: one node, whatever the geometry, and faster than slices.
+        """
+        planes = reshape_to(x, product_of(x, [0, 1]), [1], dims_of(x, self.axes))
+        return op.Conv(planes, self._one_hot(x), **self.attributes)
+
+    def _one_hot(self, like: Value) -> Value:
+        """`[elements, 1, kernel ...]`: kernel i picks element i of a window."""
+        eye = np.eye(self.size, dtype=like.dtype)
+        return like.graph.add_constant(eye.reshape(self.size, 1, *self.kernel), "one_hot")
+
+    def patches_back(self, g: Value, like: Value) -> Value:
+        """The transpose of `patches`: the sum over the windows that an element lies in."""
+        planes = reshape_to(like, product_of(like, [0, 1]), [1], dims_of(like, self.axes))
+        return reshape_like(self.spread(g, self._one_hot(like), planes), like)
+
+    def spread(self, g: Value, w: Value, like: Value, group: int = 1) -> Value:
+        """The transpose of a convolution by `w`: from what it returned to what it took.
+
+        Args:
+            g: The cotangent of what the convolution returned.
+            w: Its kernels.
+            like: What it took.
+            group: Its groups.
+        """
+        if self._turns_into_convolution():
+            begin = [r - 1 - b for r, b in zip(self.reach, self.begin, strict=True)]
+            end = [r - 1 - e for r, e in zip(self.reach, self.end, strict=True)]
+            turned = replace(self, begin=tuple(begin), end=tuple(end))
+            made = op.Conv(g, _turned(w, group), group=group, **turned.attributes)
+            return typed_as(made, like)
+        end, extra, open_axes = list(self.end), [0] * len(self.kernel), []
+        for i, axis in enumerate(self.axes):
+            size, windows = like.shape[axis], g.shape[axis]
+            if isinstance(size, int) and isinstance(windows, int):
+                covered = (windows - 1) * self.strides[i] + self.reach[i]
+                rest = size + self.begin[i] + self.end[i] - covered
+                extra[i] = max(rest, 0)
+                end[i] -= min(rest, 0)
+            elif self.strides[i] > 1:
+                extra[i] = self.strides[i] - 1
+                open_axes.append(axis)
+        window = replace(self, end=tuple(end))
+        made = op.ConvTranspose(g, w, group=group, output_padding=extra, **window.attributes)
+        return cut_to(made, like, open_axes) if open_axes else typed_as(made, like)
+
+    def _turns_into_convolution(self) -> bool:
+        """Whether the transpose is a convolution by the turned kernels: faster than the general
+        form, in groups above all."""
+        fits = all(p < r for p, r in zip(self.begin + self.end, self.reach * 2, strict=True))
+        return fits and all(s == 1 for s in self.strides)
+
+    def kernel_gradient(self, x: Value, g: Value, like: Value, group: int = 1) -> Value:
+        """The gradient of a convolution by its kernels.
+
+        Args:
+            x: What the convolution takes.
+            g: The cotangent of what it returns.
+            like: The kernels.
+            group: Its groups.
+        """
+        if self._prefers_swapping(g, like, group):
+            return self._kernel_gradient_by_swapping(x, g, like, group)
+        if not self.is_point:
+            patches = self.patches(x)
+        elif any(s > 1 for s in self.strides):
+            patches = self._strided(x)
+        else:
+            patches = x
+        batch, groups = dims_of(g, [0]), [group] if group > 1 else []
+        windows, inner = product_of(g, self.axes), product_of(like, range(1, like.rank))
+        rows = product_of(like, [0])
+        if group > 1:
+            rows = op.Div(rows, [group]) if isinstance(rows, Value) else rows // group
+        left = reshape_to(g, batch, groups, rows, windows)
+        right = reshape_to(patches, batch, groups, inner, windows)
+        return reshape_like(op.MatMul(left, swap_last(right)).sum(0), like)
+
+    def _strided(self, x: Value) -> Value:
+        """The first element of every window of one."""
+        if x.graph.opset() < 10:
+            return op.MaxPool(x, kernel_shape=list(self.kernel), strides=list(self.strides))
+        return x[(slice(None), slice(None), *(slice(None, None, s) for s in self.strides))]
+
+    def _prefers_swapping(self, g: Value, like: Value, group: int) -> bool:
+        """Whether patches would be many times larger than the input for little work each."""
+        depthwise = group > 1 and like.shape[0] == group and like.shape[1] == 1
+        static = is_static(g.shape[2:])
+        return depthwise and static and self.size > 16 * prod(self.strides)
+
+    def _kernel_gradient_by_swapping(self, x: Value, g: Value, like: Value, group: int) -> Value:
+        """A convolution of `x` by `g`, in which batch and channels, and strides and dilations,
+        change places."""
+        x, g = (t.transpose(1, 0, *self.axes) for t in (x, g))
+        x = reshape_to(x, [1], product_of(x, [0, 1]), dims_of(x, self.axes))
+        swapped = replace(
+            self, kernel=g.shape[2:], strides=self.dilations, dilations=self.strides
+        )
+        made = op.Conv(x, g, group=group, **swapped.attributes)
+        index = (slice(None), slice(None), *(slice(0, k) for k in self.kernel))
+        return typed_as(made[index].transpose(1, 0, *self.axes), like)
+
+
+def half(number: Count) -> Count:
+    """Half of a number, rounded down."""
+    return number // 2 if isinstance(number, int) else op.Div(number, 2)
+
+
+def cut_to(
+    x: Value, like: Value, axes: Sequence[int], first: Sequence[Count] | None = None
+) -> Value:
+    """The part of `x` that is as long along some axes as another tensor.
+
+    Args:
+        x: The longer tensor.
+        like: The tensor that says how long.
+        axes: The axes.
+        first: Where the part begins along each; at the first element by default.
+    """
+    if not axes:
+        return x
+    first = first or [0] * len(axes)
+    if x.graph.opset() < 10:
+        for axis, begin in zip(axes, first, strict=True):
+            x = op.Gather(x, numbers_to(length_of(like, axis), x.graph) + begin, axis=axis)
+        return typed_as(x, like)
+    starts, ends = concat_shape(*first), dims_of(like, axes)
+    if any(f is not 0 for f in first):  # noqa: F632  a computed number is never 0
+        ends = op.Add(starts, ends)
+    return typed_as(op.Slice(x, starts=starts, ends=ends, axes=list(axes)), like)
+
+
+def _turned(w: Value, group: int) -> Value:
+    """Kernels whose input and output channels change places, every axis of them reversed."""
+    spatial = range(2, w.rank)
+    w = flipped(w, [axis for axis in spatial if w.shape[axis] != 1])
+    if group == 1:
+        return w.transpose(1, 0, *spatial)
+    rows, kernel = product_of(w, [0]), dims_of(w, spatial)
+    rows = op.Div(rows, [group]) if isinstance(rows, Value) else rows // group
+    grouped = reshape_to(w, [group], rows, dims_of(w, [1]), kernel)
+    swapped = permuted(grouped, [0, 2, 1, *range(3, grouped.rank)])
+    return reshape_to(swapped, product_of(swapped, [0, 1]), rows, kernel)

@@ -1,0 +1,115 @@
+"""`Loss`: what all losses share. A loss itself is its elementwise formula."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from blockdsl.blocks.block import Block
+from blockdsl.blocks.operator import value_of
+from blockdsl.errors import LossError
+from blockdsl.graph.inputs import input_of
+from blockdsl.graph.tensor import TensorType
+from blockdsl.graph.value import Value
+
+
+class Loss(Block):
+    """The base class of losses that compare a prediction with a target, element by element.
+
+    A subclass says how; the target, the reduction and the checks are written here. (Any block can
+    be a loss: one with several inputs, or of another kind, derives from `Block`.)
+
+    Example:
+        >>> import blockdsl
+        >>> class LogCosh(Loss):
+        ...     def elementwise(self, prediction, target):
+        ...         error = prediction - target
+        ...         return error + (-2 * error).softplus() - 0.6931471805599453
+        >>> with blockdsl.empty_base() as handle:
+        ...     loss = LogCosh()(blockdsl.input("x", shape=("batch", 3)))
+        >>> print(loss.type, [i.name for i in handle.model.graph.input])
+        float32[] ['x', 'target']
+    """
+
+    reduction: str = "mean"
+    """"mean", "sum", or "none" for the losses of the elements."""
+
+    REDUCTIONS: ClassVar[tuple[str, ...]] = ("mean", "sum", "none")
+
+    def __post_init__(self) -> None:
+        if self.reduction not in self.REDUCTIONS:
+            raise LossError(
+                f"Reduction {self.reduction} not supported. {type(self).__name__} has "
+                f"{', '.join(map(repr, self.REDUCTIONS))}."
+            )
+
+    @abstractmethod
+    def elementwise(self, prediction: Value, target: Value) -> Value:
+        """The loss of each element.
+
+        Args:
+            prediction: What the model says, a floating-point tensor.
+            target: What is right, of the same type; its shape broadcasts to the prediction's.
+
+        Returns:
+            A tensor of the shape of the prediction.
+        """
+
+    def build(self, loss_input_name: str, target_name: str = "target") -> Value:
+        """Append the loss to the model under construction.
+
+        Args:
+            loss_input_name: The prediction.
+            target_name: The target; an input of that name, of the type and shape of the
+                prediction, is added if the model has no such tensor.
+
+        Returns:
+            The loss: a scalar, or of the prediction's shape with the reduction "none".
+
+        Raises:
+            LossError: The prediction is no floating-point tensor.
+            GraphError: There is a target, of another type or shape.
+        """
+        prediction = self.checked(loss_input_name)
+        target = self.given(target_name, prediction.type, f"target_name='{target_name}2'")
+        return self.reduce(self.elementwise(prediction, target))
+
+    def reduce(self, losses: Value, weights: Value | None = None) -> Value:
+        """Reduce the losses of the elements.
+
+        Args:
+            losses: The losses, multiplied by their weights.
+            weights: The weights, which sum to what "mean" divides by; one each by default.
+
+        Returns:
+            Their mean, their sum or the losses themselves.
+        """
+        if self.reduction == "none":
+            return losses
+        if self.reduction == "sum":
+            return losses.sum()
+        # A quotient of means, not of sums: those overflow in float16.
+        return losses.mean() if weights is None else losses.mean() / weights.mean()
+
+    def checked(self, name: str) -> Value:
+        """The prediction, which must be a floating-point tensor."""
+        prediction = value_of(name)
+        if not prediction.type.is_float:
+            raise LossError(
+                f"{type(self).__name__} needs a floating-point prediction, and {name!s} has the "
+                f"type {prediction.type}. Give it the scores themselves, not classes or indices."
+            )
+        return prediction
+
+    def given(self, name: str, wanted: TensorType, rename: str, broadcast: bool = True) -> Value:
+        """The target: the tensor of that name, or a new input."""
+        loss = type(self).__name__
+        advice = f"If that is another target, name this one: {loss}()(..., {rename})."
+        return input_of(name, wanted, f"{loss} needs", advice, broadcast)
+
+
+def constant(numbers: Any, like: Value) -> np.ndarray:
+    """Weights in the type of what they are multiplied by."""
+    return np.asarray(numbers).astype(like.dtype)

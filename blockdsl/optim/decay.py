@@ -1,0 +1,82 @@
+"""Weight decay, with a rate of its own for groups of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+
+from blockdsl.errors import OptimizerError, UnknownNameError, near
+from blockdsl.graph.value import Value
+from blockdsl.optim.steps import Slots, Step
+from blockdsl.optim.update import Context, Update
+
+
+@dataclass(frozen=True)
+class AbstractDecay(Step):
+    """A step that takes away a part of every parameter.
+
+    Args:
+        rate: The weight decay of the parameters that no group names.
+        groups: The weight decay of others, by globs of their names; the first that fits counts.
+
+    Example:
+        >>> decay = AddDecayedWeights(0.01, {"*.bias": 0.0})
+        >>> decay.of("fc1.weight"), decay.of("fc1.bias")
+        (0.01, 0.0)
+    """
+
+    rate: float
+    groups: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        for where, rate in (("", self.rate), *((f" of {g!r}", r) for g, r in self.groups.items())):
+            if not rate >= 0:
+                raise OptimizerError(f"The weight decay{where} is {rate}: it must not be negative.")
+
+    def of(self, name: str) -> float:
+        """The weight decay of a parameter."""
+        matching = (rate for glob, rate in self.groups.items() if fnmatchcase(name, glob))
+        return next(matching, self.rate)
+
+    def check(self, names: Sequence[str]) -> None:
+        """Say whether every group has members.
+
+        Raises:
+            UnknownNameError: No parameter matches a glob.
+        """
+        for glob in self.groups:
+            if not any(fnmatchcase(name, glob) for name in names):
+                raise UnknownNameError(
+                    f"The weight decay group {glob!r} matches none of the trained parameters. "
+                    f"{near(glob.strip('*'), names)}"
+                )
+
+
+@dataclass(frozen=True)
+class AddDecayedWeights(AbstractDecay):
+    """A part of the parameter added to the change.
+
+    Before a step that remembers changes, the decay is part of the gradient (PyTorch's SGD); right
+    before the learning rate, it is apart from it (PyTorch's AdamW).
+    """
+
+    def __call__(
+        self, update: Update, parameter: Value, slots: Slots, context: Context
+    ) -> tuple[Update, Slots]:
+        """What is made of a change u: u' = u + rate w."""
+        rate = self.of(context.name)
+        return (replace(update, decay=update.decay + rate) if rate else update), slots
+
+
+@dataclass(frozen=True)
+class DecayAfterUpdate(AbstractDecay):
+    """A part of the changed parameter taken away, as Hugging Face's AdamW does."""
+
+    def __call__(
+        self, update: Update, parameter: Value, slots: Slots, context: Context
+    ) -> tuple[Update, Slots]:
+        """Of the parameter w - u is made: w' = (1 - lr rate) (w - u)."""
+        lost = context.product(context.learning_rate, self.of(context.name))
+        scale = context.product(update.scale, context.complement(lost))
+        return Update(update.direction, scale, context.union(update.decay, lost)), slots

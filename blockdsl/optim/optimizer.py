@@ -1,0 +1,191 @@
+"""`Optimizer`: what becomes of a parameter, given its gradient and what is remembered of it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from onnx import TensorProto
+
+from blockdsl.blocks.block import ModelBlock
+from blockdsl.errors import OptimizerError
+from blockdsl.gradient.plain import NEW, compute_type, scalar_inputs, tensor_inputs, wide
+from blockdsl.graph.context import current
+from blockdsl.graph.model import Graph
+from blockdsl.graph.op import op
+from blockdsl.graph.tensor import FLOATS, np_dtype
+from blockdsl.graph.value import Value
+from blockdsl.optim.clip import ClipGradNorm
+from blockdsl.optim.native import Native
+from blockdsl.optim.steps import Slots
+from blockdsl.optim.update import Context
+
+Parameters = tuple[Sequence[TensorProto], Sequence[TensorProto]]
+"""The trained and the frozen parameters, as `TrainingBlock.parameters` gives them."""
+
+
+class AbstractOptimizer(ModelBlock):
+    """A block that makes an optimizer model for given parameters.
+
+    The optimizers that onnxruntime-training knows are written as it knows them, so that every
+    binding of it can run them; all others as models of plain ONNX (`blockdsl.gradient.plain`).
+    Parameters of half precision are changed in float32, and what is remembered of them is float32.
+    """
+
+    slots: tuple[str, ...] = ()
+    clip_grad: ClipGradNorm | None = None
+
+    @abstractmethod
+    def changed(
+        self, parameter: Value, gradient: Value, slots: Slots, context: Context
+    ) -> tuple[Value, Slots]:
+        """The new values of a parameter and its slots."""
+
+    def native(self, names: Sequence[str]) -> Native | None:
+        """The training operator that does the same for these parameters, if there is one."""
+        del names
+        return None
+
+    def check(self, names: Sequence[str]) -> None:
+        """Say whether the optimizer can work on these parameters.
+
+        Raises:
+            BlockError: It cannot.
+        """
+        del names
+
+    def build(self, parameters: Parameters) -> Any:
+        """Append the optimizer to the model under construction, which must be empty.
+
+        Args:
+            parameters: The trained and the frozen parameters.
+
+        Returns:
+            The flag that the training operator sets, or the new values of all parameters and slots.
+
+        Raises:
+            OptimizerError: There is nothing to train, or a parameter has no floating-point type.
+        """
+        trained = list(parameters[0])
+        self._check(trained)
+        if all(tensor.data_type == TensorProto.FLOAT for tensor in trained):
+            native = self.native([tensor.name for tensor in trained])
+            if native is not None:
+                return native.build(current(), self.clip_grad)
+        return self._plain(current(), trained)
+
+    def _check(self, trained: Sequence[TensorProto]) -> None:
+        if not trained:
+            raise OptimizerError("There is nothing to train: no parameter requires a gradient.")
+        for tensor in trained:
+            if tensor.data_type not in FLOATS:
+                raise OptimizerError(
+                    f"The parameter {tensor.name!r} is of {np_dtype(tensor.data_type)}: an "
+                    f"optimizer changes floating-point tensors."
+                )
+        if not isinstance(self.clip_grad, ClipGradNorm | None):
+            raise OptimizerError(
+                f"clip_grad is {self.clip_grad!r}: it is a blockdsl.optim.ClipGradNorm(max_norm) "
+                f"or None."
+            )
+        self.check([tensor.name for tensor in trained])
+
+    def _plain(self, graph: Graph, trained: Sequence[TensorProto]) -> list[Value]:
+        rate, step = scalar_inputs(graph)
+        inputs = [tensor_inputs(graph, t.name, t.data_type, t.dims, self.slots) for t in trained]
+        gradients = [gradient for _, gradient, *_ in inputs]
+        factor = None if self.clip_grad is None else self.clip_grad.factor(gradients)
+        contexts: dict[int, Context] = {}
+        targets: dict[str, str] = {}
+        for parameter, gradient, *slots in inputs:
+            kind = compute_type(parameter.elem_type)
+            if kind not in contexts:
+                contexts[kind] = Context("", rate.cast(kind), step)
+            context = contexts[kind].of(str(parameter))
+            with graph.scope(parameter):
+                change = wide(gradient) if factor is None else wide(gradient) * factor.cast(kind)
+                made = self.changed(wide(parameter), change, slots, context)
+                new = self._new(made, parameter, slots)
+                for old, value in zip([parameter, *slots], new, strict=True):
+                    targets[_written(value, targets)] = f"{old}{NEW}"
+        graph.rename(targets)
+        return [graph.value(name) for name in targets.values()]
+
+    def _new(self, made: Any, parameter: Value, slots: Slots) -> list[Value]:
+        """What `changed` returned, each in the type of what it replaces."""
+        who = f"{type(self).__name__} on {str(parameter)!r}"
+        if not (isinstance(made, tuple) and len(made) == 2 and len(made[1]) == len(slots)):
+            raise OptimizerError(
+                f"{who}: an update returns the new parameter and a sequence of the "
+                f"{len(slots)} new slots {list(self.slots)}, not {made!r}."
+            )
+        result, kept = made
+        for old, new in zip([wide(parameter), *slots], [result, *kept], strict=True):
+            if not isinstance(new, Value) or new.type != old.type:
+                shown = new.type if isinstance(new, Value) else repr(new)
+                raise OptimizerError(
+                    f"{who}: the update gives {shown} as the new value of {str(old)!r}, which is "
+                    f"{old.type}."
+                )
+        return [result.cast(parameter.elem_type), *kept]
+
+
+def _written(value: Value, taken: dict[str, str]) -> Value:
+    """The tensor as the output of a node that has no other name to bear yet."""
+    graph = value.graph
+    if graph.producer(value) is None or value in taken:
+        copied: Value = op.Identity(value)
+        return copied
+    return value
+
+
+class Optimizer(AbstractOptimizer):
+    """The base class of optimizers that are written as one formula.
+
+    Example:
+        >>> import blockdsl, numpy, onnx
+        >>> class Lion(blockdsl.optim.Optimizer):
+        ...     slots = ("momentum0",)
+        ...
+        ...     def update(self, parameter, gradient, slots, learning_rate, step):
+        ...         (mean,) = slots
+        ...         direction = blockdsl.op.Sign(0.9 * mean + 0.1 * gradient)
+        ...         return parameter - learning_rate * direction, [0.99 * mean + 0.01 * gradient]
+        >>> weight = onnx.numpy_helper.from_array(numpy.zeros((2, 3), "float32"), "w")
+        >>> lion = Lion()
+        >>> with blockdsl.empty_base():
+        ...     lion(([weight], []))
+        ['w.out', 'w.momentum0.out']
+        >>> [value.name for value in lion.to_model_proto().graph.input]
+        ['learning_rate', 'step', 'w', 'w_grad', 'w.momentum0']
+    """
+
+    @abstractmethod
+    def update(
+        self,
+        parameter: Value,
+        gradient: Value,
+        slots: Slots,
+        learning_rate: Value,
+        step: Value,
+    ) -> tuple[Value, Slots]:
+        """Change a parameter.
+
+        Args:
+            parameter: The parameter.
+            gradient: Its gradient, clipped if `clip_grad` says so.
+            slots: What is remembered of it: tensors of its shape, in the order of the class's
+                `slots`, that are zero before the first step.
+            learning_rate: The learning rate, a scalar of the parameter's type.
+            step: The number of this step, from 1 on: an int64 scalar.
+
+        Returns:
+            The new parameter and what to remember.
+        """
+
+    def changed(
+        self, parameter: Value, gradient: Value, slots: Slots, context: Context
+    ) -> tuple[Value, Slots]:
+        """The new values of a parameter and its slots."""
+        return self.update(parameter, gradient, slots, context.learning_rate, context.step)

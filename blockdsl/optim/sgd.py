@@ -1,0 +1,55 @@
+"""Stochastic gradient descent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+
+from blockdsl.optim.chain import AbstractChain
+from blockdsl.optim.clip import ClipGradNorm
+from blockdsl.optim.decay import AddDecayedWeights
+from blockdsl.optim.native import Native
+from blockdsl.optim.steps import ScaleByLearningRate, Step, Trace
+
+
+@dataclass(eq=False)
+class SGD(AbstractChain):
+    """Stochastic gradient descent, with momentum and weight decay as PyTorch has them.
+
+    Args:
+        clip_grad: How the gradients are clipped first.
+        momentum: How much of the sum of the gradients is kept from step to step.
+        nesterov: Whether to look one step ahead.
+        dampening: How much of each gradient but the first is left out of the sum.
+        weight_decay: How much of a parameter is added to its gradient.
+        weight_decay_groups: Another weight decay for parameters whose names match a glob; the
+            first glob that fits counts.
+
+    Example:
+        >>> from blockdsl.optim import SGD
+        >>> SGD(momentum=0.9, nesterov=True).slots
+        ('momentum0',)
+    """
+
+    clip_grad: ClipGradNorm | None = None
+    _: KW_ONLY
+    momentum: float = 0.0
+    nesterov: bool = False
+    dampening: float = 0.0
+    weight_decay: float = 0.0
+    weight_decay_groups: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._trace = Trace(self.momentum, self.nesterov, self.dampening)
+        self._decay = AddDecayedWeights(self.weight_decay, self.weight_decay_groups)
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """The steps, in order."""
+        traces = [self._trace] if self.momentum else []
+        return self._decay, *traces, ScaleByLearningRate()
+
+    def native(self, names: Sequence[str]) -> Native | None:
+        """`SGDOptimizerV2`, which knows neither momentum nor weight decay."""
+        plain = not self.momentum and not any(self._decay.of(name) for name in names)
+        return Native("SGDOptimizerV2") if plain else None

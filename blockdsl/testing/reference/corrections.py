@@ -1,0 +1,121 @@
+"""Single operators of `onnx.reference` that are wrong, missing, or not the same twice."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx.reference.op_run import OpRun
+
+Array = npt.NDArray[Any]
+
+
+class AffineGrid(OpRun):
+    """`onnx.reference` returns float32 whatever the type, and fails on a dimension of one."""
+
+    op_domain = ""
+
+    def _run(self, theta: Array, size: Array, align_corners: int = 0) -> tuple[Array]:
+        spatial = [int(n) for n in size[2:]]
+        axes = [
+            np.linspace(-1, 1, n) if align_corners else (2 * np.arange(n) + 1) / n - 1
+            for n in spatial
+        ]
+        grid = np.meshgrid(*axes, indexing="ij")[::-1]
+        points = np.stack([*grid, np.ones(spatial)], axis=-1).reshape(-1, len(spatial) + 1)
+        moved = points @ np.swapaxes(theta, 1, 2)
+        return (moved.reshape(len(theta), *spatial, len(spatial)).astype(theta.dtype),)
+
+
+class BatchNormalization(OpRun):
+    """`onnx.reference` normalises by batch statistics before opset 14, in inference form too."""
+
+    op_domain = ""
+
+    def _run(
+        self,
+        x: Array,
+        scale: Array,
+        bias: Array,
+        mean: Array,
+        var: Array,
+        epsilon: float = 1e-5,
+        momentum: float = 0.9,
+        training_mode: int = 0,
+        **_: Any,
+    ) -> tuple[Array, ...]:
+        count = len(self.onnx_node.output)
+        axes = tuple(a for a in range(x.ndim) if a != 1)
+        used_mean, used_var = mean, var
+        running: tuple[Array, ...] = ()
+        if training_mode or count > 1:
+            used_mean, used_var = x.mean(axis=axes), x.var(axis=axes)
+            running = (
+                mean * momentum + used_mean * (1 - momentum),
+                var * momentum + used_var * (1 - momentum),
+            )
+        column = (-1, *[1] * (x.ndim - 2))
+        y = (x - used_mean.reshape(column)) / np.sqrt(used_var.reshape(column) + epsilon)
+        y = y * scale.reshape(column) + bias.reshape(column)
+        return tuple(o.astype(x.dtype) for o in (y, *running, used_mean, used_var)[:count])
+
+
+class Dropout(OpRun):
+    """`onnx.reference` draws another mask in every run; here the node's name is the seed."""
+
+    op_domain = ""
+
+    def _run(
+        self,
+        x: Array,
+        ratio: Any = None,
+        training_mode: Any = None,
+        seed: int | None = None,
+        **_: Any,
+    ) -> tuple[Array, ...]:
+        rate = 0.5 if ratio is None else float(ratio)
+        mask = np.ones(x.shape, bool)
+        y = x
+        if training_mode is not None and bool(training_mode) and rate:
+            name = zlib.crc32(self.onnx_node.output[0].encode())
+            mask = np.random.default_rng(name if seed is None else seed).random(x.shape) >= rate
+            y = np.where(mask, x / (1 - rate), 0).astype(x.dtype)
+        return (y, mask)[: len(self.onnx_node.output)]
+
+
+class MeanVarianceNormalization(OpRun):
+    """`onnx.reference` runs its function body, which has float32 constants."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, axes: list[int] | None = None) -> tuple[Array]:
+        over = tuple(axes or (0, 2, 3))
+        mean = x.mean(axis=over, keepdims=True)
+        deviation = np.sqrt((x * x).mean(axis=over, keepdims=True) - mean * mean)
+        return ((x - mean) / (deviation + x.dtype.type(1e-9)),)
+
+
+class Scatter(OpRun):
+    """`onnx.reference` lacks it; since opset 11 it is called ScatterElements."""
+
+    op_domain = ""
+
+    def _run(
+        self, data: Array, indices: Array, updates: Array, axis: int = 0, **_: Any
+    ) -> tuple[Array]:
+        out = data.copy()
+        position: list[Array] = [*np.indices(indices.shape)]
+        position[axis] = indices
+        out[tuple(position)] = updates
+        return (out,)
+
+
+OPERATORS: list[Any] = [
+    AffineGrid,
+    BatchNormalization,
+    Dropout,
+    MeanVarianceNormalization,
+    Scatter,
+]
