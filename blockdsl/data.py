@@ -52,10 +52,10 @@ class Batches:
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
-        named = len(arrays) == 1 and isinstance(arrays[0], Mapping)
-        self._names = tuple(arrays[0]) if named else None  # type: ignore[arg-type]
-        given = arrays[0].values() if named else arrays  # type: ignore[union-attr]
-        self._arrays = tuple(np.asarray(a) for a in given)
+        self._names: list[str] | None = None
+        if len(arrays) == 1 and isinstance(arrays[0], Mapping):
+            self._names, arrays = list(arrays[0]), tuple(arrays[0].values())
+        self._arrays = tuple(np.asarray(a) for a in arrays)
         lengths = [len(a) if a.ndim else None for a in self._arrays]
         if not lengths or len(set(lengths)) != 1 or not lengths[0]:
             raise DataError(
@@ -104,7 +104,7 @@ def check_repeatable(data: Any, argument: str) -> None:
         )
     if not isinstance(data, Iterable):
         raise DataError(
-            f"{argument} is a {type(data).__name__}, which gives no batches. Pass "
+            f"{argument} is of type {type(data).__name__}, which gives no batches. Pass "
             f"blockdsl.Batches, a list of batches or a data loader."
         )
     if iter(data) is data:

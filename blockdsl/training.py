@@ -157,9 +157,10 @@ def _add_gradients(
             _accumulate(graph, buffer, gradient, reset, f"{gradient}.accumulation.out")
             for buffer, gradient in zip(buffers, gradients.values(), strict=True)
         ]
+        # The training API hides outputs of this form from its users, and only these.
         always = graph.add_constant(np.array([True])) if statistics else ""
         flags += [
-            _accumulate(graph, statistic, new, always, f"{statistic}.accumulation.out")
+            _accumulate(graph, statistic, new, always, f"{statistic}_grad.accumulation.out")
             for statistic, new in statistics.items()
         ]
     graph.set_outputs([*outputs, *flags])

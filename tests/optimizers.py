@@ -1,4 +1,4 @@
-"""Optimizers under test: a table of them, what NumPy says of each, and their models run on arrays."""
+"""Optimizers under test: a table, what NumPy says of each row, and their models run on arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from onnx import ModelProto, numpy_helper
 
 import blockdsl
 from blockdsl.gradient.bodies import unroll_optimizer
-from blockdsl.graph.tensor import elem_type_of
+from blockdsl.graph.portable import sign
+from blockdsl.graph.tensor import elem_type_of, np_dtype
 from blockdsl.optim import (
     SGD,
     AdamW,
@@ -29,7 +30,9 @@ from blockdsl.optim import (
 )
 from blockdsl.testing import evaluate
 
-PYTORCH = json.loads(Path(__file__).with_name("data").joinpath("optimizers.json").read_text("utf-8"))
+PYTORCH = json.loads(
+    Path(__file__).with_name("data").joinpath("optimizers.json").read_text("utf-8")
+)
 """What PyTorch says: written by data/make_optimizers.py."""
 
 RATES = PYTORCH["rates"]
@@ -44,7 +47,7 @@ class Lion(Optimizer):
 
     def update(self, parameter, gradient, slots, learning_rate, step):
         (mean,) = slots
-        direction = blockdsl.op.Sign(0.75 * mean + 0.25 * gradient)
+        direction = sign(0.75 * mean + 0.25 * gradient)
         return parameter - learning_rate * direction, [0.5 * mean + 0.5 * gradient]
 
 
@@ -52,7 +55,7 @@ class Sign(Step):
     """A step of a user's own."""
 
     def __call__(self, update, parameter, slots, context):
-        return Update(blockdsl.op.Sign(update.as_tensor(parameter))), slots
+        return Update(sign(update.as_tensor(parameter))), slots
 
 
 def made(name, arguments):
@@ -133,7 +136,7 @@ class Stepper:
             kind = value.type.tensor_type
             if value.name not in self.state and not value.name.endswith("_grad"):
                 shape = [dim.dim_value for dim in kind.shape.dim]
-                dtype = blockdsl.graph.tensor.np_dtype(kind.elem_type)
+                dtype = np_dtype(kind.elem_type)
                 self.state[value.name] = np.zeros(shape, dtype)
         self.count = 0
         self._outputs = [value.name for value in model.graph.output]

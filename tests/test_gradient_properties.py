@@ -27,11 +27,11 @@ def seeds_for(drawn, rng):
     return {f"{n}_seed": rng.standard_normal(v.shape) for n, v in zip(names, values, strict=True)}
 
 
-def gradients(model, feeds, seeds):
-    """The gradient by each input, for these cotangents of the outputs."""
+def pullback(model):
+    """From feeds and the cotangents of the outputs to the gradient by each input."""
     wrt = [i.name for i in model.graph.input]
-    found = evaluate(with_gradients(model, outputs_of(model), wrt))({**feeds, **seeds})
-    return dict(zip(wrt, found, strict=False))
+    run = evaluate(with_gradients(model, outputs_of(model), wrt))
+    return lambda feeds, seeds: dict(zip(wrt, run({**feeds, **seeds}), strict=False))
 
 
 def assert_equal(found, expected):
@@ -54,7 +54,8 @@ def test_linear_in_the_seed(drawn, a, b, number):
     rng = np.random.default_rng(number)
     first, second = seeds_for(drawn, rng), seeds_for(drawn, rng)
     mixed = {name: a * first[name] + b * second[name] for name in first}
-    g, h, both = (gradients(drawn.model, drawn.feeds, s) for s in (first, second, mixed))
+    pull = pullback(drawn.model)
+    g, h, both = (pull(drawn.feeds, seeds) for seeds in (first, second, mixed))
     assert_equal(both, {name: a * g[name] + b * h[name] for name in g})
 
 
@@ -65,11 +66,11 @@ def test_uses_add_up(drawn, number):
     first = next(iter(drawn.feeds))
     same = [n for n, x in drawn.feeds.items() if x.shape == drawn.feeds[first].shape]
     feeds = {n: drawn.feeds[first] if n in same else x for n, x in drawn.feeds.items()}
-    apart = gradients(drawn.model, feeds, seeds)
+    apart = pullback(drawn.model)(feeds, seeds)
     tied = copied(drawn.model)
     for node in tied.graph.node:
         node.input[:] = [first if name in same else name for name in node.input]
-    together = gradients(tied, feeds, seeds)
+    together = pullback(tied)(feeds, seeds)
     assert_equal(together, {first: sum(apart[name] for name in same)})
 
 
@@ -90,5 +91,5 @@ def test_an_identity_changes_nothing(drawn, data):
     identity = helper.make_node("Identity", [node.input[slot]], ["passed on"], name="passed on")
     node.input[slot] = "passed on"
     longer.graph.node.insert(place, identity)
-    expected = gradients(drawn.model, drawn.feeds, seeds)
-    assert_equal(gradients(longer, drawn.feeds, seeds), expected)
+    expected = pullback(drawn.model)(drawn.feeds, seeds)
+    assert_equal(pullback(longer)(drawn.feeds, seeds), expected)

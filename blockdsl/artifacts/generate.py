@@ -22,6 +22,7 @@ from blockdsl.artifacts.parameters import resolve
 from blockdsl.backend.files import read_model
 from blockdsl.backend.ort_format import convert_to_ort
 from blockdsl.blocks import Block, PassThrough
+from blockdsl.blocks.block import as_names
 from blockdsl.errors import ArtifactError, ArtifactTypeError, UnknownNameError, near
 from blockdsl.graph import base, current, empty_base
 from blockdsl.graph import custom_op_library as library_of
@@ -149,8 +150,7 @@ class _Training(TrainingBlock):
         inputs = self._loss_inputs or outputs
         _check_loss_inputs(self._loss, inputs, bool(self._loss_inputs))
         with graph.names.root():
-            built = self._loss(*inputs)
-        made = tuple(built) if isinstance(built, tuple | list) else (built,)
+            made = as_names(self._loss(*inputs))
         trained, frozen = resolve(graph, made[0], self._wanted, self._frozen)
         for name in trained:
             self.requires_grad(name)

@@ -67,7 +67,9 @@ class State(Protocol):
 class Trainable(Protocol):
     """A training model and its evaluation model over one state."""
 
-    state: State
+    @property
+    def state(self) -> State:
+        """The state that it trains."""
 
     def train_step(self, inputs: Sequence[Any]) -> list[Any]:
         """Runs forward and backward; takes arrays or OrtValues, gives one OrtValue per output."""

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 
 from blockdsl.blocks.block import Block
 from blockdsl.blocks.operator import Binary, OperatorBlock, value_of
-from blockdsl.blocks.parameters import Init, Seed, bound, float_type, uniform
+from blockdsl.blocks.parameters import Init, Seed, bound, check_size, float_type, uniform
 from blockdsl.graph.context import current
 from blockdsl.graph.op import op
 from blockdsl.graph.value import Operand, Value
@@ -105,6 +105,7 @@ class Linear(Block):
             The result.
         """
         x = value_of(linear_input_name)
+        check_size(x, -1, self.in_features, self)
         dtype, limit = float_type(x, self), bound("kaiming", self.in_features, self.out_features)
         spread = bound(self.init, self.in_features, self.out_features)
         shape = (self.in_features, self.out_features)

@@ -20,6 +20,7 @@ from blockdsl.blocks.parameters import (
     Seed,
     bound,
     buffer,
+    check_size,
     drawn,
     dtype_of,
     float_type,
@@ -27,7 +28,7 @@ from blockdsl.blocks.parameters import (
     uniform,
 )
 from blockdsl.blocks.windows import Padding, Window, padding, per_axis
-from blockdsl.errors import BlockWarning
+from blockdsl.errors import BlockWarning, OpError
 from blockdsl.graph.context import current
 from blockdsl.graph.op import op
 from blockdsl.graph.value import Value
@@ -130,6 +131,9 @@ class Conv(Block):
         x = value_of(x)
         dtype, axes = float_type(x, self), x.rank - 2
         kernel = per_axis(self.kernel_size, axes, "kernel_size")
+        check_size(x, 1, self.in_channels, self)
+        if self.in_channels % self.groups or self.out_channels % self.groups:
+            raise OpError(f"{self!r}: the groups must divide both numbers of channels.")
         shape = (self.out_channels, self.in_channels // self.groups, *kernel)
         fan_in, fan_out = math.prod(shape[1:]), self.out_channels // self.groups * math.prod(kernel)
         spread, limit = bound(self.init, fan_in, fan_out), bound("kaiming", fan_in, fan_out)
@@ -179,6 +183,7 @@ class BatchNorm(Block):
     def build(self, x: str) -> Value:
         """Normalise a tensor."""
         x = value_of(x)
+        check_size(x, 1, self.num_features, self)
         ones = np.ones(self.num_features, float_type(x, self))
         # Before opset 14 it is the number of outputs that tells the operator to train.
         told = current().opset() >= 14
@@ -230,6 +235,8 @@ class LayerNorm(Block):
         weight = parameter("weight", ones)
         bias = parameter("bias", 0 * ones) if self.bias else None
         first = x.rank - len(shape)
+        for axis, size in enumerate(shape, start=first):
+            check_size(x, axis, size, self)
         if current().opset() >= 17:
             y: Value = op.LayerNormalization(x, weight, bias, axis=first, epsilon=self.epsilon)
             return y
@@ -273,7 +280,9 @@ class Dropout(Block):
             )
             y: Value = op.Dropout(x, ratio=self.ratio)
         else:
-            y = op.Dropout(x, self.ratio, np.array(True), seed=self.seed)
+            # The ratio may not be a bfloat16, and float16 would round it.
+            ratio = np.asarray(self.ratio, np.promote_types(value_of(x).dtype, np.float32))
+            y = op.Dropout(x, ratio, np.array(True), seed=self.seed)
         return y
 
 

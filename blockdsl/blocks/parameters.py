@@ -92,6 +92,20 @@ def float_type(x: Value, block: object) -> np.dtype:
     return x.dtype
 
 
+def check_size(x: Value, axis: int, size: int, block: object) -> None:
+    """Refuse an input whose axis does not have the size that the block was made for.
+
+    Raises:
+        OpError: It has another one.
+    """
+    found = x.shape[axis]
+    if isinstance(found, int) and found != size:
+        raise OpError(
+            f"{block!r} takes tensors of size {size} along axis {axis}, and {x!s} has the type "
+            f"{x.type}."
+        )
+
+
 def model_float_type() -> np.dtype:
     """The floating-point type of the model: that of its first output or input that has one."""
     graph = current().proto.graph

@@ -47,9 +47,7 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def _options(
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show where an error comes from.")
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
     version: Annotated[
         bool,
         typer.Option(

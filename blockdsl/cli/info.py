@@ -47,11 +47,15 @@ def info(
 def _print_installation() -> None:
     facts = {"blockdsl": __version__, **describe()}
     for package in ("onnx", "onnxscript", "numpy", "tensorboardX"):
-        try:
-            facts[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            facts[package] = "not installed"
+        facts[package] = _version(package)
     _print_rows(facts.items())
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def _print_artifacts(folder: Path) -> None:

@@ -29,7 +29,7 @@ class Log:
             package = importlib.import_module("tensorboardX")
         except ImportError as error:
             raise BlockError(
-                "--log-dir needs tensorboardX: install it with `pip install 'blockdsl[tensorboard]'`."
+                "--log-dir needs tensorboardX: `pip install 'blockdsl[tensorboard]'`."
             ) from error
         self._writer = package.SummaryWriter(str(directory))
 

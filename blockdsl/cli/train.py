@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -130,8 +129,8 @@ def export(
     output_names: Annotated[
         list[str] | None,
         typer.Option(
-            help="A tensor that the model puts out; may be given several times. By default what the "
-            "evaluation model puts out after the loss."
+            help="A tensor that the model puts out; may be given several times. By default what "
+            "the evaluation model puts out after the loss."
         ),
     ] = None,
     checkpoint: Start = None,
@@ -168,12 +167,13 @@ def _arrays(path: Path, trainer: Trainer) -> dict[str, Any]:
         raise DataError(f"The file {str(path)!r} does not exist.") from error
     except (OSError, EOFError, ValueError) as error:
         raise DataError(f"{str(path)!r} is not an .npz file. {hint}") from error
-    if not isinstance(file, Mapping):
+    if not isinstance(file, np.lib.npyio.NpzFile):
         raise DataError(f"{str(path)!r} holds a single array without a name. {hint}")
-    missing = [name for name in names if name not in file]
-    if missing:
-        raise DataError(
-            f"{str(path)!r} has {', '.join(file)} but not {', '.join(missing)}, which the model "
-            f"takes. {hint}"
-        )
-    return {name: file[name] for name in names}
+    with file:
+        missing = [name for name in names if name not in file]
+        if missing:
+            raise DataError(
+                f"{str(path)!r} has {', '.join(file)} but not {', '.join(missing)}, which the "
+                f"model takes. {hint}"
+            )
+        return {name: file[name] for name in names}

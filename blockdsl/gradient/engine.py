@@ -206,7 +206,7 @@ def _first_stop(graph: Graph, name: str, needed: set[str]) -> NodeProto | None:
         if not reached.isdisjoint(inputs_of(node)) and any(o in needed for o in node.output):
             if _stops(node):
                 return node
-            reached.update(node.output)
+            reached.update(o for o in node.output if o and _carries(graph, o))
     return None
 
 
@@ -276,7 +276,7 @@ def _fitted(graph: Graph, cotangent: Value, primal: Value, rule: Rule) -> Value:
             f"The rank of {str(primal)!r} is not known, and its gradient needs it. Give it a "
             f"value_info with a shape (symbolic dimensions are fine)."
         )
-    if found.shape is not None and (rule.broadcast or len(found.shape) != len(wanted.shape)):
+    if rule.broadcast or (found.shape is not None and len(found.shape) != len(wanted.shape)):
         cotangent = sum_to(cotangent, primal)
     return typed_as(cotangent, primal)
 

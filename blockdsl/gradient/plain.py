@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from onnx import TensorProto
 
 from blockdsl.graph.model import Graph
 from blockdsl.graph.op import op
-from blockdsl.graph.tensor import FLOATS
 from blockdsl.graph.value import Value
 
 NEW = ".out"
@@ -40,12 +38,6 @@ def tensor_inputs(
     ]
 
 
-def changing(inputs: Sequence[str]) -> list[str]:
-    """The inputs of a parameter that have new values: all but its gradient."""
-    parameter, _, *slots = inputs
-    return [parameter, *slots]
-
-
 def compute_type(elem_type: int) -> int:
     """The type in which an optimizer computes: the moments of half precision would vanish.
 
@@ -53,18 +45,9 @@ def compute_type(elem_type: int) -> int:
         >>> compute_type(TensorProto.FLOAT16) == TensorProto.FLOAT
         True
     """
-    assert elem_type in FLOATS
     return TensorProto.DOUBLE if elem_type == TensorProto.DOUBLE else TensorProto.FLOAT
 
 
 def wide(x: Value) -> Value:
     """A tensor in the type that an optimizer computes in."""
     return x.cast(compute_type(x.elem_type))
-
-
-def as_type(number: float, x: Value) -> float:
-    """A number as the elements of a tensor would hold it.
-
-    Constants take the type of what they meet, and this shows what becomes of them there.
-    """
-    return float(np.asarray(number, x.dtype))

@@ -13,7 +13,7 @@ from typing import Any
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from blockdsl.errors import GraphError
-from blockdsl.gradient.plain import NEW, changing, scalar_inputs, tensor_inputs
+from blockdsl.gradient.plain import NEW, scalar_inputs, tensor_inputs
 from blockdsl.gradient.updates import AdamW, clip_factor, sgd
 from blockdsl.graph.context import activate
 from blockdsl.graph.model import Graph
@@ -103,15 +103,16 @@ def _repeat(
     inner = [output for node in template for output in node.output]
     types = {info.name: info.type for info in graph.input}
     for tensors in inputs:
+        parameter, _, *slots = tensors
+        targets = [f"{name}{NEW}" for name in (parameter, *slots)]
         names: dict[str, str] = dict(zip(inputs[0], tensors, strict=True))
-        names |= {name: f"{tensors[0]}/{name}" for name in inner}
-        targets = [f"{name}{NEW}" for name in changing(tensors)]
+        names |= {name: f"{parameter}/{name}" for name in inner}
         names |= dict(zip(new, targets, strict=True))
         for node in template:
             copy = graph.node.add()
             copy.CopyFrom(node)
-            copy.name = f"{tensors[0]}/{node.name}"
+            copy.name = f"{parameter}/{node.name}"
             copy.input[:] = [names.get(name, name) for name in node.input]
             copy.output[:] = [names[name] for name in node.output]
-        for source, target in zip(changing(tensors), targets, strict=True):
+        for source, target in zip((parameter, *slots), targets, strict=True):
             graph.output.append(ValueInfoProto(name=target, type=types[source]))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import TensorProto
 
-from blockdsl.gradient.plain import as_type, wide
+from blockdsl.gradient.plain import wide
 from blockdsl.graph.op import op
 from blockdsl.graph.value import Operand, Value
 
@@ -21,14 +21,12 @@ NORM_EPSILON = 1e-6
 
 def moment(mean: Value, x: Value, decay: float) -> Value:
     """The moving average of a tensor: m' = decay m + (1 - decay) x."""
-    decay = as_type(decay, mean)
-    return decay * mean + as_type(1 - decay, mean) * x
+    return decay * mean + (1 - decay) * x
 
 
 def squared_moment(mean: Value, x: Value, decay: float) -> Value:
     """The moving average of its square: v' = decay v + (1 - decay) x x."""
-    decay = as_type(decay, mean)
-    return decay * mean + as_type(1 - decay, mean) * x * x
+    return decay * mean + (1 - decay) * x * x
 
 
 def power(base: float, step: Value) -> Value:
@@ -83,14 +81,15 @@ class AdamW:
         correct_bias: int = 1,
         adam_mode: int = 0,
     ) -> None:
-        self._alpha, self._beta = alpha, beta
+        # What the kernel computes with: 1 - alpha is not what float32 makes of 1 - 0.9.
+        self._alpha, self._beta = float(np.float32(alpha)), float(np.float32(beta))
         self._rate = learning_rate
         self._damping: Operand = epsilon
         self._keep: Operand = None
         if correct_bias:
-            # The kernel takes powers in float64 and rounds them before it goes on.
-            first = 1 - power(as_type(alpha, learning_rate), step).cast(np.float32)
-            second = 1 - power(as_type(beta, learning_rate), step).cast(np.float32)
+            # Powers are taken in float64 and rounded right away.
+            first = 1 - power(self._alpha, step).cast(np.float32)
+            second = 1 - power(self._beta, step).cast(np.float32)
             root = second.sqrt()
             self._rate = learning_rate * (root / first)
             self._damping = epsilon if adam_mode else root * epsilon

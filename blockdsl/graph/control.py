@@ -1,4 +1,4 @@
-"""Loops as values: a Python function of one step becomes the body of a `Scan`."""
+"""Loops and choices as values: Python functions become the bodies of `Scan` and `If`."""
 
 from __future__ import annotations
 
@@ -44,6 +44,25 @@ def scan(
         outputs=count + made,
     )
     return list(results[:count]), list(results[count:])
+
+
+def either(
+    condition: Value, then: Callable[[], Value], otherwise: Callable[[], Value]
+) -> Value:
+    """One of two tensors of the same type, of which only the one that is wanted is computed.
+
+    Args:
+        condition: A boolean scalar.
+        then: Makes the result if the condition holds. It may use tensors from outside.
+        otherwise: Makes the result if it does not.
+    """
+    bodies = {}
+    for name, branch in (("then_branch", then), ("else_branch", otherwise)):
+        with current().body(name) as child, activate(child):
+            close(child, [branch()])
+        bodies[name] = child.proto.graph
+    result: Value = op.If(condition, **bodies)
+    return result
 
 
 def _input(child: Graph, hint: str, like: Value, shape: Sequence[int | str | None]) -> Value:

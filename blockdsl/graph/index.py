@@ -16,6 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, TypeProto, checker, helper,
 from blockdsl.errors import GraphError, UnknownNameError, near
 from blockdsl.graph import microsoft
 from blockdsl.graph.check import is_small, skeleton
+from blockdsl.graph.fold import Known, fold, known, known_shape, reshaped
 from blockdsl.graph.infer import infer_outputs
 from blockdsl.graph.naming import Namer
 from blockdsl.graph.schema import Operator, operator
@@ -152,22 +153,48 @@ class Index:
             for name in (node.name, *node.output):
                 self.names.take(name)
             self._note_constant(node)
-        for node in graph.node:
-            self._complete(node)
+        self._complete()
         self._seen = self._counts()
 
-    def _complete(self, node: NodeProto) -> None:
+    def _complete(self) -> None:
         """Type what ONNX's inference of the whole model left untyped or without a rank."""
-        if all(self._has_rank(output) for output in node.output if output):
+        nodes = self.proto.graph.node
+        if all(self._has_rank(output) for node in nodes for output in node.output if output):
             return
+        integers: dict[str, Known] = {}
+        for name in self._constants:
+            value = known(numpy_helper.to_array(self._constants[name]))
+            if value is not None:
+                integers[name] = value
+        for node in nodes:
+            if not all(self._has_rank(output) for output in node.output if output):
+                self._retype(node, integers)
+            folded = self._folded(node, integers)
+            if folded is not None:
+                integers[node.output[0]] = folded
+
+    def _retype(self, node: NodeProto, integers: Mapping[str, Known]) -> None:
         op = self.operator_of(node)
-        known = all(name in self._types for name in node.input if name)
-        if op is None or not known:
+        if op is None or not all(name in self._types for name in node.input if name):
             return
         for name, found in self._infer(node, op).items():
             if not self._has_rank(name):
                 self._types[name] = found
                 self._tensors.pop(name, None)
+        output = node.output[0]
+        if node.op_type == "Reshape" and node.input[1] in integers and not self._has_rank(output):
+            source = self.type_of(node.input[0])
+            shape = reshaped(integers[node.input[1]], source.shape)
+            self._tensors[output] = TensorType(source.elem_type, shape)
+            self._types[output] = TensorType(source.elem_type, shape).proto()
+
+    def _folded(self, node: NodeProto, integers: Mapping[str, Known]) -> Known | None:
+        """What is known of the integers that a node computes."""
+        if node.op_type == "Shape" and not node.domain and not node.attribute:
+            found = self._types.get(node.input[0])
+            tensor = TensorType.of(found) if found is not None else None
+            return None if tensor is None or tensor.shape is None else known_shape(tensor.shape)
+        return fold(node, integers)
 
     def _has_rank(self, name: str) -> bool:
         found = self._types.get(name)
@@ -183,15 +210,15 @@ class Index:
                     f"Node {node.name!r} ({node.op_type}) reads {name!r}, which no input, "
                     f"initializer or earlier node provides. {near(name, self._types)}"
                 )
-        for name in node.output:
-            if name and name in self._producers:
-                other = self._producers[name]
+        for name in filter(None, node.output):
+            provider = self._provider(name)
+            if provider is not None:
                 raise GraphError(
-                    f"Node {node.name!r} ({node.op_type}) writes {name!r}, which node "
-                    f"{other.name!r} ({other.op_type}) writes already: every tensor is written once."
+                    f"Node {node.name!r} ({node.op_type}) writes {name!r}, which {provider} "
+                    f"already: every tensor is written once."
                 )
         op = self.operator_of(node)
-        if op is not None and op.schema is not None:
+        if op is None or op.schema is not None:
             context = checker.C.CheckerContext()
             context.ir_version = self.proto.ir_version
             context.opset_imports = self._opsets
@@ -201,6 +228,18 @@ class Index:
                 raise GraphError(f"Node {node.name!r} ({node.op_type}): {error}") from error
         self._register(node, self._infer(node, op) if op is not None else {})
         self.names.take(node.name)
+
+    def _provider(self, name: str) -> str | None:
+        """What provides a tensor, in words, `None` if nothing does yet."""
+        if name in self._producers:
+            other = self._producers[name]
+            return f"node {other.name!r} ({other.op_type}) writes"
+        graph = self.proto.graph
+        if name in self._types and any(
+            name == given.name for given in (*graph.input, *graph.initializer)
+        ):
+            return "is an input or initializer"
+        return None
 
     def _infer(self, node: NodeProto, op: Operator) -> dict[str, TypeProto]:
         types = {name: self.type_proto(name) for name in reads(node)}
@@ -222,6 +261,8 @@ class Index:
         if node.op_type == "Constant" and not node.domain and node.attribute[0].HasField("t"):
             if is_small(node.attribute[0].t):
                 self._constants[node.output[0]] = node.attribute[0].t
+        elif node.op_type == "Identity" and node.input[0] in self._constants:
+            self._constants[node.output[0]] = self._constants[node.input[0]]
 
     def _declare(self, name: str, proto: TypeProto) -> None:
         self.names.take(name)

@@ -53,12 +53,20 @@ def infer_outputs(
         raise GraphError(
             f"{operator} cannot take these inputs ({given}): {reason} (node {node.name!r})"
         ) from error
+    if operator.name in _SHAPES_KEPT and not operator.domain and node.output[0] in found:
+        found[node.output[0]].CopyFrom(types[node.input[0]])
     supplement = _RANK_RULES.get(operator.name) if not operator.domain else None
-    if supplement is not None and node.output[0] in found:
-        _supply_rank(found[node.output[0]], supplement(node, types))
+    if supplement is not None:
+        for name in node.output:
+            if name in found:
+                _supply_rank(found[name], supplement(node, types))
     if operator.name == "Loop" and not operator.domain:
         _supply_ranks_of_states(node, types, found)
     return found
+
+
+_SHAPES_KEPT = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
+"""What ONNX infers through its function body, in which the shape of the input is lost."""
 
 
 def _supply_rank(proto: TypeProto, rank: int | None) -> None:
@@ -116,17 +124,44 @@ def _same_rank(node: NodeProto, types: Types) -> int | None:
 
 
 def _of_reduction(node: NodeProto, types: Types) -> int | None:
-    """A reduction over all axes that does not keep them gives one number, whatever its input."""
-    keeps = any(a.name == "keepdims" and a.i == 0 for a in node.attribute)
-    some = any(a.name == "axes" for a in node.attribute) or any(node.input[1:])
-    noop = any(a.name == "noop_with_empty_axes" and a.i for a in node.attribute)
-    return 0 if keeps and not some and not noop else None
+    """What does not depend on which axes are computed: their number, or that there are all."""
+    settings = {a.name: a.i for a in node.attribute}
+    rank = _rank(types, node.input[0])
+    if settings.get("keepdims", 1):
+        return rank
+    if "axes" in settings or any(node.input[1:]):
+        removed = _length(types, node.input[1]) if any(node.input[1:]) else None
+        return rank - removed if rank and removed else None
+    return rank if settings.get("noop_with_empty_axes") else 0
+
+
+def _of_squeeze(node: NodeProto, types: Types) -> int | None:
+    rank, removed = _rank(types, node.input[0]), _length(types, "".join(node.input[1:]))
+    return None if rank is None or removed is None else rank - removed
+
+
+def _of_unsqueeze(node: NodeProto, types: Types) -> int | None:
+    rank, added = _rank(types, node.input[0]), _length(types, "".join(node.input[1:]))
+    return None if rank is None or added is None else rank + added
+
+
+def _of_gather_nd(node: NodeProto, types: Types) -> int | None:
+    data = TensorType.of(types[node.input[0]])
+    indices = TensorType.of(types[node.input[1]])
+    if not (data and data.shape is not None and indices and indices.shape):
+        return None
+    batch = sum(a.i for a in node.attribute if a.name == "batch_dims")
+    depth = indices.shape[-1]
+    if not isinstance(depth, int):
+        return None
+    return len(data.shape) + len(indices.shape) - depth - 1 - batch
 
 
 _RANK_RULES: dict[str, Callable[[NodeProto, Types], int | None]] = {
     "Reshape": _from_shape_vector(1),
     "ConstantOfShape": _from_shape_vector(0),
     "Expand": _of_expand,
+    "GatherND": _of_gather_nd,
     **dict.fromkeys(
         (
             "ReduceL1",
@@ -142,6 +177,9 @@ _RANK_RULES: dict[str, Callable[[NodeProto, Types], int | None]] = {
         ),
         _of_reduction,
     ),
+    "Squeeze": _of_squeeze,
+    "Unsqueeze": _of_unsqueeze,
+    **dict.fromkeys(("CenterCropPad", "Split", "TopK"), _same_rank),
     "Tile": _same_rank,
     "Pad": _same_rank,
     "Slice": _same_rank,
@@ -150,4 +188,5 @@ _RANK_RULES: dict[str, Callable[[NodeProto, Types], int | None]] = {
     "ConvTranspose": _same_rank,
     "MaxPool": _same_rank,
     "AveragePool": _same_rank,
+    "MaxUnpool": _same_rank,
 }

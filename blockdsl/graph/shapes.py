@@ -7,14 +7,14 @@ only the symbolic parts become `Shape` nodes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
 
 from blockdsl.graph.context import current
+from blockdsl.graph.control import either
 from blockdsl.graph.op import op
-from blockdsl.graph.portable import counting
 from blockdsl.graph.tensor import Dim, TensorType, is_static
 from blockdsl.graph.value import Value
 
@@ -181,16 +181,21 @@ def sum_to(x: Value, like: Value) -> Value:
 
 
 def _sum_where_repeated(x: Value, like: Value, axes: Sequence[int]) -> Value:
-    """The sum over each axis along which `like` has length one, without computed axes.
-
-    The sum is appended to what it is the sum of, and either is chosen.
-    """
+    """The sum over every axis along which `like` has length one, where axes cannot be computed."""
     for axis in axes:
-        length, wanted = dims_of(x, [axis]), dims_of(like, [axis])
-        to_sum = op.Equal(wanted, 1).cast(TensorProto.INT64) * length
-        parts = op.Concat(x, x.sum(axis, keepdims=True), axis=axis)
-        x = op.Gather(parts, counting(wanted) + to_sum, axis=axis)
+        length, others = dims_of(like, [axis]), range(axis + 1, x.rank)
+        shape = concat_shape(dims_of(x, range(axis)), length, dims_of(x, others))
+        # Both branches end in the same shape: one that says more would be taken for the result's.
+        x = either(
+            op.Equal(length, 1).squeeze(0),
+            partial(_summed_to, x, axis, shape),
+            partial(reshape_exactly, x, shape),
+        )
     return x
+
+
+def _summed_to(x: Value, axis: int, shape: ShapeLike) -> Value:
+    return reshape_exactly(x.sum(axis, keepdims=True), shape)
 
 
 def permuted(x: Value, order: Sequence[int]) -> Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from blockdsl.errors import LossError
+from blockdsl.graph.op import op
 from blockdsl.graph.value import Value
 from blockdsl.loss.base import Loss
 
@@ -109,7 +110,7 @@ class SmoothL1Loss(Loss):
 
 def _huber(error: Value, delta: float) -> Value:
     size = error.abs()
-    near = size.clip(high=delta)
+    near: Value = op.Min(size, delta)
     return near * (size - 0.5 * near)
 
 

@@ -105,30 +105,32 @@ class AbstractOptimizer(ModelBlock):
             context = contexts[kind].of(str(parameter))
             with graph.scope(parameter):
                 change = wide(gradient) if factor is None else wide(gradient) * factor.cast(kind)
-                made = self.changed(wide(parameter), change, slots, context)
-                new = self._new(made, parameter, slots)
-                for old, value in zip([parameter, *slots], new, strict=True):
-                    targets[_written(value, targets)] = f"{old}{NEW}"
+                old = [wide(parameter), *slots]
+                made = self.changed(old[0], change, slots, context)
+                new = self._checked(made, old, context.name)
+                new[0] = new[0].cast(parameter.elem_type)
+                for source, value in zip([parameter, *slots], new, strict=True):
+                    targets[_written(value, targets)] = f"{source}{NEW}"
         graph.rename(targets)
         return [graph.value(name) for name in targets.values()]
 
-    def _new(self, made: Any, parameter: Value, slots: Slots) -> list[Value]:
-        """What `changed` returned, each in the type of what it replaces."""
-        who = f"{type(self).__name__} on {str(parameter)!r}"
-        if not (isinstance(made, tuple) and len(made) == 2 and len(made[1]) == len(slots)):
+    def _checked(self, made: Any, old: Sequence[Value], name: str) -> list[Value]:
+        """What `changed` returned, if each value has the type of the one that it replaces."""
+        who = f"{type(self).__name__} on {name!r}"
+        if not (isinstance(made, tuple) and len(made) == 2 and len(made[1]) == len(old) - 1):
             raise OptimizerError(
                 f"{who}: an update returns the new parameter and a sequence of the "
-                f"{len(slots)} new slots {list(self.slots)}, not {made!r}."
+                f"{len(old) - 1} new slots {list(self.slots)}, not {made!r}."
             )
-        result, kept = made
-        for old, new in zip([wide(parameter), *slots], [result, *kept], strict=True):
-            if not isinstance(new, Value) or new.type != old.type:
-                shown = new.type if isinstance(new, Value) else repr(new)
+        new = [made[0], *made[1]]
+        for which, before, after in zip(["parameter", *self.slots], old, new, strict=True):
+            if not isinstance(after, Value) or after.type != before.type:
+                shown = after.type if isinstance(after, Value) else repr(after)
                 raise OptimizerError(
-                    f"{who}: the update gives {shown} as the new value of {str(old)!r}, which is "
-                    f"{old.type}."
+                    f"{who}: the update returns {shown} as the new value of the {which}, which is "
+                    f"{before.type}."
                 )
-        return [result.cast(parameter.elem_type), *kept]
+        return new
 
 
 def _written(value: Value, taken: dict[str, str]) -> Value:

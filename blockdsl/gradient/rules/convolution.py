@@ -33,7 +33,7 @@ def conv(
     window, inner, first = window.over(x, auto_pad)
     dx = window.spread(g, w, inner, group)
     if inner is not x:
-        dx = cut_to(dx, x, window.axes, first)
+        dx = typed_as(cut_to(dx, x, window.axes, first), x)
     return dx, window.kernel_gradient(inner, g, w, group), _sum_over_positions(g, b)
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
+from functools import reduce
 
-from blockdsl.gradient.registry import no_gradient, vjp
+from blockdsl.gradient.registry import vjp
 from blockdsl.graph import op
 from blockdsl.graph.portable import equal, sign, where
 from blockdsl.graph.value import Value
 
-no_gradient("Ceil", "Floor", "Round", "Sign", reason="it is piecewise constant")
 
+@vjp("Ceil", "Floor", "Round", "Sign")
+def step(g: Value, y: Value, x: Value) -> None:
+    """y = x, in steps        dx = 0"""
+    return None
 
 @vjp("Add", broadcast=True)
 def add(g: Value, y: Value, a: Value, b: Value) -> tuple[Value, Value]:
@@ -78,7 +83,7 @@ def _shared(g: Value, attained: Sequence[Value]) -> tuple[Value, ...]:
     if len(attained) == 1:
         return (g,)
     counts = [a.cast(g.elem_type) for a in attained]
-    share = g / sum(counts[1:], counts[0])
+    share = g / reduce(operator.add, counts)
     return tuple(where(a, share, 0) for a in attained)
 
 

@@ -37,16 +37,23 @@ def slice_(
 ) -> tuple[Value | None, ...]:
     """y = x[start:end:step]        dx = g at the places it was read from, 0 elsewhere"""
     count = starts.shape[0]
-    known_axes = range(count) if axes is None else axes.constant
-    known_steps = [1] * count if steps is None else steps.constant
-    if known_axes is None or known_steps is None:
+    if not isinstance(count, int) or _is_computed(axes) or _is_computed(steps):
         read = op.Slice(positions_in(x), starts, ends, axes, steps)
         return add_at(g, read, x), None, None, None, None
     cuts = [
         _cut(g, x, int(axis) % x.rank, _element(starts, i), _element(ends, i), int(step))
-        for i, (axis, step) in enumerate(zip(known_axes, known_steps, strict=True))
+        for i, axis, step in zip(
+            range(count),
+            range(count) if axes is None else axes.constant,
+            [1] * count if steps is None else steps.constant,
+            strict=True,
+        )
     ]
     return place(g, x, cuts), None, None, None, None
+
+
+def _is_computed(x: Value | None) -> bool:
+    return x is not None and x.constant is None
 
 
 def _element(vector: Value, i: int) -> Count:

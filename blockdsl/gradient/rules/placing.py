@@ -122,15 +122,16 @@ def _chosen(name: str, a: Count, b: Count) -> Count:
 
 
 def _spread(x: Value, axis: int, step: int) -> Value:
-    """`x` with `step - 1` zeros after each element along an axis."""
+    """`x` with zeros between its elements, and perhaps after the last, along an axis."""
     if step == 1:
         return x
-    count = length_of(x, axis)
-    shape = concat_shape(
-        dims_of(x, range(axis)), count * step, dims_of(x, range(axis + 1, x.rank))
-    )
-    spaced = padded(x.unsqueeze(axis + 1), [axis + 1], [0], [step - 1])
-    return reshape_exactly(spaced, shape)
+    before, after = dims_of(x, range(axis)), dims_of(x, range(axis + 1, x.rank))
+    shape = concat_shape(before, length_of(x, axis) * step, after)
+    x = reshape_exactly(padded(x.unsqueeze(axis + 1), [axis + 1], [0], [step - 1]), shape)
+    if x.graph.opset() >= 11:
+        return x
+    # Only `Pad` takes elements away again where the zeros after the last are too many.
+    return op.Slice(x, starts=[0], ends=[1 - step], axes=[axis])
 
 
 def _zeros(x: Value, axis: int, count: Count) -> Value:

@@ -129,10 +129,13 @@ def rnn(
     activations: list[str],
     clip: float | None,
     direction: str,
+    hidden_size: int | None,
     layout: int,
 ) -> tuple[Value | None, ...]:
     """H' = f(x W^T + h R^T + b)        backwards through time, step by step"""
-    setup = _Setup(g, y, x, w, r, b, sequence_lens, initial_h, direction, layout, 1)
+    setup = _Setup(
+        g, y, x, w, r, b, sequence_lens, initial_h, direction, hidden_size, layout, 1
+    )
     gates = setup.gates(activations, activation_alpha, activation_beta, clip, 1)
     parts = [_rnn_direction(d, f) for d, f in zip(setup.directions(), gates, strict=True)]
     return setup.joined(parts)
@@ -170,11 +173,14 @@ def gru(
     activations: list[str] | None,
     clip: float | None,
     direction: str,
+    hidden_size: int | None,
     layout: int,
     linear_before_reset: int,
 ) -> tuple[Value | None, ...]:
     """H' = (1 - z) g(...) + z h        backwards through time, step by step"""
-    setup = _Setup(g, y, x, w, r, b, sequence_lens, initial_h, direction, layout, 3)
+    setup = _Setup(
+        g, y, x, w, r, b, sequence_lens, initial_h, direction, hidden_size, layout, 3
+    )
     names = activations or ["Sigmoid", "Tanh"]
     gates = setup.gates(names, activation_alpha, activation_beta, clip, 2)
     one = _gru_direction if linear_before_reset else _gru_direction_reset_first
@@ -242,11 +248,14 @@ def lstm(
     activations: list[str] | None,
     clip: float | None,
     direction: str,
+    hidden_size: int | None,
     input_forget: int,
     layout: int,
 ) -> tuple[Value | None, ...]:
     """C' = f c + i g(...), h' = o h(c')        backwards through time, step by step"""
-    setup = _Setup(g, y, x, w, r, b, sequence_lens, initial_h, direction, layout, 4)
+    setup = _Setup(
+        g, y, x, w, r, b, sequence_lens, initial_h, direction, hidden_size, layout, 4
+    )
     names = activations or ["Sigmoid", "Tanh", "Tanh"]
     gates = setup.gates(names, activation_alpha, activation_beta, clip, 3)
     parts = []
@@ -309,6 +318,7 @@ class _Setup:
         sequence_lens: Value | None,
         initial_h: Value | None,
         direction: str,
+        hidden_size: int | None,
         layout: int,
         gates: int,
     ) -> None:
@@ -318,10 +328,10 @@ class _Setup:
         self._w, self._r, self._b = w, r, b
         self._initial_h = initial_h
         self._reverse = {"forward": [False], "reverse": [True]}.get(direction, [False, True])
-        hidden = r.shape[-1]
+        hidden = hidden_size or r.shape[-1]
         if not isinstance(hidden, int):
             raise GradientError(
-                f"The hidden size of {str(r)!r} is not known: its last dimension must be a number."
+                f"The hidden size of {str(r)!r} is not known: give the node its hidden_size."
             )
         self.hidden = hidden
         self._width = gates * hidden
@@ -413,8 +423,7 @@ def _stacked(values: Sequence[Value | None]) -> Value:
 
 def _outer(left: Value, right: Value) -> Value:
     """The sum over steps and batch of left^T right, in one product."""
-    rows = [op.Reshape(v, [-1, v.shape[-1]]) for v in (left, right)]
-    return op.Gemm(*rows, transA=1)
+    return op.Gemm(op.Flatten(left, axis=2), op.Flatten(right, axis=2), transA=1)
 
 
 def _summed(value: Value) -> Value:

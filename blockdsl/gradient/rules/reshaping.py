@@ -1,35 +1,24 @@
-"""Shapes of which parts are computed when the graph runs."""
+"""Reshaping to shapes of which parts are computed when the graph runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
-
-from blockdsl.graph import op
-from blockdsl.graph.shapes import (
-    ShapeLike,
-    concat_shape,
-    dims_of,
-    reshape,
-    reshape_exactly,
-)
+from blockdsl.graph.shapes import concat_shape, reshape, reshape_exactly
 from blockdsl.graph.value import Value
 
 
-def product_of(x: Value, axes: Sequence[int]) -> ShapeLike:
-    """The product of some dimensions of a tensor, as a vector of one element."""
-    dims = dims_of(x, axes)
-    if isinstance(dims, np.ndarray):
-        return np.prod(dims, keepdims=True, dtype=np.int64)
-    return dims if len(axes) == 1 else op.ReduceProd(dims, axes=[0], keepdims=1)
+def reshape_to(x: Value, *parts: Any) -> Value:
+    """`x` in the shape that these dimensions make together, of which one is worked out for free.
 
-
-def reshape_to(x: Value, *parts: ShapeLike) -> Value:
-    """`x` in the shape that these vectors make together, of which one may be computed for free."""
+    Args:
+        x: A tensor.
+        *parts: Dimensions in order: numbers, vectors, and int64 vectors that are computed.
+    """
     computed = [p for p in parts if isinstance(p, Value)]
-    known = concat_shape([], *(p for p in parts if not isinstance(p, Value)))
-    if len(computed) == 1 and computed[0].shape == (1,) and 0 not in known:
-        return reshape(x, concat_shape(*([-1] if isinstance(p, Value) else p for p in parts)))
+    if len(computed) == 1 and computed[0].shape == (1,):
+        shape = concat_shape(*(-1 if isinstance(p, Value) else p for p in parts))
+        if 0 not in shape:
+            return reshape(x, shape)
     shape = concat_shape(*parts)
     return reshape_exactly(x, shape) if computed else reshape(x, shape)

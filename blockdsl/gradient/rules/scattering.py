@@ -23,6 +23,7 @@ from blockdsl.graph.shapes import (
     concat_shape,
     dims_of,
     expand,
+    expand_like,
     reshape,
     reshape_exactly,
     reshape_like,
@@ -54,12 +55,10 @@ def add_along(x: Value, indices: Value, count: Count, axis: int) -> Value:
     if _is_few(x, count, axis):
         return _product_along(x, _matches(numbers_to(count, x.graph), nonnegative(indices, count), x), axis)
     if opset < 16:
-        indices = nonnegative(indices, count)
-        x = _product_along(x, _matches(indices, indices, x), axis)  # repeats all get their sum
-    shape = concat_shape(
-        dims_of(x, range(axis)), count, dims_of(x, range(axis + 1, x.rank))
-    )
-    spread = expand(indices.unsqueeze(*(a for a in range(x.rank) if a != axis)), shape_of(x))
+        x, indices = _without_repeats(x, nonnegative(indices, count), axis)
+    others = [a for a in range(x.rank) if a != axis]
+    spread = expand_like(indices.unsqueeze(*others), x)
+    shape = concat_shape(dims_of(x, range(axis)), count, dims_of(x, range(axis + 1, x.rank)))
     return scatter(x, spread, shape, axis, repeats=opset >= 16)
 
 
@@ -74,15 +73,34 @@ def add_elements(x: Value, indices: Value, like: Value, axis: int, repeats: bool
         repeats: Whether two terms may have the same place.
     """
     opset = x.graph.opset()
-    if opset >= 16 or (opset >= 9 and not repeats):
+    if opset >= (16 if repeats else 9):
         return typed_as(scatter(x, indices, shape_of(like), axis, repeats), like)
-    count = length_of(like, axis)
-    places = reshape(numbers_to(count, x.graph), [-1, *[1] * (x.rank - axis)])
-    hit = op.Equal(nonnegative(indices, count).unsqueeze(axis), places)
-    sums = where(hit, x.unsqueeze(axis), 0).sum(axis + 1)
-    others = [a for a in range(x.rank) if a != axis and x.shape[a] != like.shape[a]]
+    sums = where(_hits(indices, like, axis), x.unsqueeze(axis), 0).sum(axis + 1)
+    others = _shorter(x, like, axis)
     missing = [length_of(like, a) - length_of(x, a) for a in others]
     return typed_as(padded(sums, others, [0] * len(others), missing), like)
+
+
+def take_elements(x: Value, indices: Value, axis: int) -> Value:
+    """`GatherElements`, which exists from opset 11 on."""
+    if x.graph.opset() >= 11:
+        return op.GatherElements(x, indices, axis=axis)
+    others = _shorter(indices, x, axis)
+    ends = concat_shape([], *(length_of(indices, a) for a in others))
+    part = op.Slice(x, starts=[0] * len(others), ends=ends, axes=others) if others else x
+    return where(_hits(indices, x, axis), part.unsqueeze(axis + 1), 0).sum(axis)
+
+
+def _hits(indices: Value, like: Value, axis: int) -> Value:
+    """Whether an index, along `axis + 1`, is the position along `axis`."""
+    count = length_of(like, axis)
+    places = reshape(numbers_to(count, like.graph), [-1, *[1] * (like.rank - axis)])
+    return op.Equal(nonnegative(indices, count).unsqueeze(axis), places)
+
+
+def _shorter(x: Value, like: Value, axis: int) -> list[int]:
+    """The other axes along which `x` may be shorter."""
+    return [a for a in range(x.rank) if a != axis and x.shape[a] != like.shape[a]]
 
 
 def add_at(x: Value, positions: Value, like: Value) -> Value:
@@ -144,16 +162,32 @@ def count_of(x: Value, axes: Iterable[int] | None = None) -> Count:
 
 
 def scatter(x: Value, indices: Value, shape: ShapeLike, axis: int, repeats: bool) -> Value:
-    """`ScatterElements` into zeros, from opset 9 on; adding what has the same place from 16 on."""
-    narrow = repeats and x.elem_type in _NARROW
-    terms = x.cast(TensorProto.FLOAT) if narrow else x
-    zeros = expand(x.graph.add_constant(np.zeros(1, terms.dtype)), shape)
-    if repeats:
-        sums = op.ScatterElements(zeros, indices, terms, axis=axis, reduction="add")
-        return sums.cast(x.elem_type)
-    if x.graph.opset() >= 11:
-        return op.ScatterElements(zeros, indices, terms, axis=axis)
-    return op.Scatter(zeros, indices, terms, axis=axis)
+    """Terms at their places along an axis in a tensor of zeros.
+
+    Repeated indices need opset 16, ones without repeats opset 9.
+    """
+    if not repeats:
+        return write(_zeros(shape, x), indices, x, axis)
+    terms = widened(x)
+    return add_into(_zeros(shape, terms), indices, terms, axis).cast(x.elem_type)
+
+
+def write(into: Value, indices: Value, x: Value, axis: int) -> Value:
+    """`ScatterElements`, under the name that it has in the opset."""
+    name = "ScatterElements" if into.graph.opset() >= 11 else "Scatter"
+    result: Value = getattr(op, name)(into, indices, x, axis=axis)
+    return result
+
+
+def add_into(into: Value, indices: Value, x: Value, axis: int) -> Value:
+    """`ScatterElements` that adds, from opset 16 on; of a type that `widened` returns."""
+    result: Value = op.ScatterElements(into, indices, x, axis=axis, reduction="add")
+    return result
+
+
+def widened(x: Value) -> Value:
+    """Terms in a type in which kernels add."""
+    return x.cast(TensorProto.FLOAT) if x.elem_type in _NARROW else x
 
 
 def nonnegative(indices: Value, count: Count) -> Value:
@@ -176,6 +210,15 @@ def _is_few(x: Value, count: Count, axis: int) -> bool:
     return count <= min(_FEW, max(16, 8 * int(np.prod(widths, dtype=np.int64))))
 
 
+def _without_repeats(x: Value, indices: Value, axis: int) -> tuple[Value, Value]:
+    """The sums of what has the same index, once for each index, and these indices."""
+    same = _matches(indices, indices, x)
+    terms = numbers_to(length_of(indices, 0), x.graph)
+    first = op.NonZero(op.Equal(op.ArgMax(same, axis=1, keepdims=0), terms)).squeeze(0)
+    sums = _product_along(x, op.Gather(same, first, axis=0), axis)
+    return sums, op.Gather(indices, first, axis=0)
+
+
 def _matches(rows: Value, columns: Value, like: Value) -> Value:
     """A matrix of ones where the number of the row equals that of the column, zeros elsewhere."""
     return op.Equal(rows.unsqueeze(1), columns.unsqueeze(0)).cast(like.elem_type)
@@ -190,3 +233,7 @@ def _product_along(x: Value, matrix: Value, axis: int) -> Value:
     order = list(range(x.rank))
     order[axis], order[-1] = order[-1], order[axis]
     return op.MatMul(x.transpose(*order), matrix.transpose()).transpose(*order)
+
+
+def _zeros(shape: ShapeLike, like: Value) -> Value:
+    return expand(like.graph.add_constant(np.zeros(1, like.dtype)), shape)

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.placing import END, Count, length_of
+from blockdsl.gradient.rules.placing import END, Count, length_of, numbers_to
 from blockdsl.graph import op
 from blockdsl.graph.shapes import concat_shape, permuted, reshape_exactly, reshape_like
 from blockdsl.graph.value import Value
@@ -95,9 +95,16 @@ def concat(g: Value, y: Value, *xs: Value, axis: int | None) -> tuple[Value, ...
         return tuple(op.Split(g, split=concat_shape(*sizes), axis=axis, outputs=len(xs)))
     edges = [_edge(sizes, i) for i in range(len(xs) + 1)]
     return tuple(
-        op.Slice(g, starts=concat_shape(start), ends=concat_shape(end), axes=[axis])
-        for start, end in pairwise(edges)
+        _between(g, axis, start, end, size)
+        for (start, end), size in zip(pairwise(edges), sizes, strict=True)
     )
+
+
+def _between(g: Value, axis: int, start: Count, end: Count, size: Count) -> Value:
+    """The part of an axis between two places, by an operator that the opset has."""
+    if (isinstance(start, int) and isinstance(end, int)) or g.graph.opset() >= 10:
+        return op.Slice(g, starts=concat_shape(start), ends=concat_shape(end), axes=[axis])
+    return op.Gather(g, start + numbers_to(size, g.graph), axis=axis)
 
 
 def _edge(sizes: Sequence[Count], i: int) -> Count:

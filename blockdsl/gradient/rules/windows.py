@@ -9,7 +9,8 @@ from math import prod
 import numpy as np
 
 from blockdsl.gradient.rules.placing import Count, flipped, length_of, numbers_to, padded
-from blockdsl.gradient.rules.reshaping import product_of, reshape_to
+from blockdsl.gradient.rules.reshaping import reshape_to
+from blockdsl.gradient.rules.scattering import count_of
 from blockdsl.graph import op
 from blockdsl.graph.shapes import (
     concat_shape,
@@ -89,6 +90,22 @@ class Window:
             "pads": [*self.begin, *self.end],
         }
 
+    def tiles(self, x: Value, windows: Value) -> bool:
+        """Whether each element of a tensor lies in exactly one window."""
+        whole = zip(x.shape[2:], windows.shape[2:], self.kernel, strict=True)
+        return (
+            self.strides == self.kernel == self.reach
+            and not any(self.begin + self.end)
+            and all(isinstance(d, int) and d == n * k for d, n, k in whole)
+        )
+
+    def reaching_beyond(self, auto_pad: str, ceil_mode: bool) -> Window:
+        """The window with as much padding at the end as `ceil_mode` can make use of."""
+        if not ceil_mode or auto_pad.startswith("SAME"):
+            return self
+        further = (e + s - 1 for e, s in zip(self.end, self.strides, strict=True))
+        return replace(self, end=tuple(further))
+
     def over(self, x: Value, auto_pad: str) -> tuple[Window, Value, Sequence[Count]]:
         """The window with the padding that `auto_pad` means for a tensor.
 
@@ -103,7 +120,7 @@ class Window:
         if auto_pad == "VALID":
             return replace(self, begin=none, end=none), x, none
         totals = [self._same_padding(x, axis) for axis in self.axes]
-        before = [half(t + (auto_pad == "SAME_LOWER")) for t in totals]
+        before = [divided(t + (auto_pad == "SAME_LOWER"), 2) for t in totals]
         after = [t - b for t, b in zip(totals, before, strict=True)]
         if all(isinstance(t, int) for t in totals):
             return replace(self, begin=tuple(before), end=tuple(after)), x, none
@@ -116,7 +133,7 @@ class Window:
             return reach - 1
         if isinstance(size, int):
             return max((-(-size // stride) - 1) * stride + reach - size, 0)
-        windows = op.Div(size + (stride - 1), stride)
+        windows = divided(size + (stride - 1), stride)
         return op.Relu(((windows - 1) * stride + reach - size).cast(np.float32)).cast(np.int64)
 
     # -- transposes ----------------------------------------------------------------------------
@@ -126,18 +143,18 @@ class Window:
 
         A convolution with one-hot kernels: one node, whatever the geometry, and faster than slices.
         """
-        planes = reshape_to(x, product_of(x, [0, 1]), [1], dims_of(x, self.axes))
-        return op.Conv(planes, self._one_hot(x), **self.attributes)
+        planes = reshape_to(x, count_of(x, [0, 1]), [1], dims_of(x, self.axes))
+        return op.Conv(planes, self.one_hot(x), **self.attributes)
 
-    def _one_hot(self, like: Value) -> Value:
+    def one_hot(self, like: Value) -> Value:
         """`[elements, 1, kernel ...]`: kernel i picks element i of a window."""
         eye = np.eye(self.size, dtype=like.dtype)
         return like.graph.add_constant(eye.reshape(self.size, 1, *self.kernel), "one_hot")
 
     def patches_back(self, g: Value, like: Value) -> Value:
         """The transpose of `patches`: the sum over the windows that an element lies in."""
-        planes = reshape_to(like, product_of(like, [0, 1]), [1], dims_of(like, self.axes))
-        return reshape_like(self.spread(g, self._one_hot(like), planes), like)
+        planes = reshape_to(like, count_of(like, [0, 1]), [1], dims_of(like, self.axes))
+        return reshape_like(self.spread(g, self.one_hot(like), planes), like)
 
     def spread(self, g: Value, w: Value, like: Value, group: int = 1) -> Value:
         """The transpose of a convolution by `w`: from what it returned to what it took.
@@ -167,7 +184,7 @@ class Window:
                 open_axes.append(axis)
         window = replace(self, end=tuple(end))
         made = op.ConvTranspose(g, w, group=group, output_padding=extra, **window.attributes)
-        return cut_to(made, like, open_axes) if open_axes else typed_as(made, like)
+        return typed_as(cut_to(made, like, open_axes), like)
 
     def _turns_into_convolution(self) -> bool:
         """Whether the transpose is a convolution by the turned kernels: faster than the general
@@ -193,10 +210,8 @@ class Window:
         else:
             patches = x
         batch, groups = dims_of(g, [0]), [group] if group > 1 else []
-        windows, inner = product_of(g, self.axes), product_of(like, range(1, like.rank))
-        rows = product_of(like, [0])
-        if group > 1:
-            rows = op.Div(rows, [group]) if isinstance(rows, Value) else rows // group
+        windows, inner = count_of(g, self.axes), count_of(like, range(1, like.rank))
+        rows = divided(length_of(like, 0), group)
         left = reshape_to(g, batch, groups, rows, windows)
         right = reshape_to(patches, batch, groups, inner, windows)
         return reshape_like(op.MatMul(left, swap_last(right)).sum(0), like)
@@ -217,7 +232,7 @@ class Window:
         """A convolution of `x` by `g`, in which batch and channels, and strides and dilations,
         change places."""
         x, g = (t.transpose(1, 0, *self.axes) for t in (x, g))
-        x = reshape_to(x, [1], product_of(x, [0, 1]), dims_of(x, self.axes))
+        x = reshape_to(x, [1], count_of(x, [0, 1]), dims_of(x, self.axes))
         swapped = replace(
             self, kernel=g.shape[2:], strides=self.dilations, dilations=self.strides
         )
@@ -226,9 +241,9 @@ class Window:
         return typed_as(made[index].transpose(1, 0, *self.axes), like)
 
 
-def half(number: Count) -> Count:
-    """Half of a number, rounded down."""
-    return number // 2 if isinstance(number, int) else op.Div(number, 2)
+def divided(number: Count, by: int) -> Count:
+    """A number divided by another, rounded down."""
+    return number // by if isinstance(number, int) else op.Div(number, by)
 
 
 def cut_to(
@@ -242,17 +257,19 @@ def cut_to(
         axes: The axes.
         first: Where the part begins along each; at the first element by default.
     """
+    if first is None:
+        axes = [a for a in axes if not isinstance(like.shape[a], int) or x.shape[a] != like.shape[a]]
+        first = [0] * len(axes)
     if not axes:
         return x
-    first = first or [0] * len(axes)
     if x.graph.opset() < 10:
         for axis, begin in zip(axes, first, strict=True):
             x = op.Gather(x, numbers_to(length_of(like, axis), x.graph) + begin, axis=axis)
-        return typed_as(x, like)
+        return x
     starts, ends = concat_shape(*first), dims_of(like, axes)
-    if any(f is not 0 for f in first):  # noqa: F632  a computed number is never 0
+    if any(isinstance(f, Value) or f for f in first):
         ends = op.Add(starts, ends)
-    return typed_as(op.Slice(x, starts=starts, ends=ends, axes=list(axes)), like)
+    return op.Slice(x, starts=starts, ends=ends, axes=list(axes))
 
 
 def _turned(w: Value, group: int) -> Value:
@@ -261,8 +278,7 @@ def _turned(w: Value, group: int) -> Value:
     w = flipped(w, [axis for axis in spatial if w.shape[axis] != 1])
     if group == 1:
         return w.transpose(1, 0, *spatial)
-    rows, kernel = product_of(w, [0]), dims_of(w, spatial)
-    rows = op.Div(rows, [group]) if isinstance(rows, Value) else rows // group
+    rows, kernel = divided(length_of(w, 0), group), dims_of(w, spatial)
     grouped = reshape_to(w, [group], rows, dims_of(w, [1]), kernel)
     swapped = permuted(grouped, [0, 2, 1, *range(3, grouped.rank)])
-    return reshape_to(swapped, product_of(swapped, [0, 1]), rows, kernel)
+    return reshape_to(swapped, count_of(swapped, [0, 1]), rows, kernel)

@@ -14,13 +14,13 @@ import numpy as np
 from onnx import ModelProto, NodeProto
 from onnx.reference import ReferenceEvaluator
 
-from blockdsl.testing.reference import control, corrections, recurrent, windows
+from blockdsl.testing.reference import control, corrections, layers, recurrent
 
 OPERATORS = [
     *control.OPERATORS,
     *corrections.OPERATORS,
+    *layers.OPERATORS,
     *recurrent.OPERATORS,
-    *windows.OPERATORS,
 ]
 """The operators that replace those of `onnx.reference`, or that it lacks."""
 

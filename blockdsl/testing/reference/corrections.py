@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from typing import Any
 
@@ -85,6 +86,26 @@ class Dropout(OpRun):
         return (y, mask)[: len(self.onnx_node.output)]
 
 
+class Erf(OpRun):
+    """`onnx.reference` computes it in float32, whatever the type."""
+
+    op_domain = ""
+
+    def _run(self, x: Array) -> tuple[Array]:
+        return (np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype),)
+
+
+class GatherElements(OpRun):
+    """`onnx.reference` takes no indices that are shorter than the data along another axis."""
+
+    op_domain = ""
+
+    def _run(self, data: Array, indices: Array, axis: int = 0) -> tuple[Array]:
+        position: list[Array] = [*np.indices(indices.shape)]
+        position[axis] = indices
+        return (data[tuple(position)],)
+
+
 class MeanVarianceNormalization(OpRun):
     """`onnx.reference` runs its function body, which has float32 constants."""
 
@@ -95,6 +116,32 @@ class MeanVarianceNormalization(OpRun):
         mean = x.mean(axis=over, keepdims=True)
         deviation = np.sqrt((x * x).mean(axis=over, keepdims=True) - mean * mean)
         return ((x - mean) / (deviation + x.dtype.type(1e-9)),)
+
+
+class Pad(OpRun):
+    """`onnx.reference` takes no negative pads, which remove elements."""
+
+    op_domain = ""
+
+    def _run(
+        self,
+        x: Array,
+        pads: Any = None,
+        value: Any = None,
+        axes: Any = None,
+        mode: Any = "constant",
+        **_: Any,
+    ) -> tuple[Array]:
+        given = np.asarray(pads, int).reshape(2, -1).T
+        margins = np.zeros((x.ndim, 2), int)
+        margins[np.arange(x.ndim) if axes is None else np.asarray(axes)] = given
+        kept = (
+            slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape, margins, strict=True)
+        )
+        filled: dict[str, Any] = {}
+        if mode == "constant":
+            filled["constant_values"] = 0 if value is None else np.asarray(value).item()
+        return (np.pad(x[tuple(kept)], np.maximum(margins, 0), mode=mode, **filled),)
 
 
 class Scatter(OpRun):
@@ -112,10 +159,33 @@ class Scatter(OpRun):
         return (out,)
 
 
+class Squeeze(OpRun):
+    """`onnx.reference` takes one axis after the other before opset 13, in whatever order."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, axes: Any = None) -> tuple[Array]:
+        return (np.squeeze(x, None if axes is None else tuple(np.ravel(axes))),)
+
+
+class Unsqueeze(OpRun):
+    """As `Squeeze`."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, axes: Any) -> tuple[Array]:
+        return (np.expand_dims(x, tuple(np.ravel(axes))),)
+
+
 OPERATORS: list[Any] = [
     AffineGrid,
     BatchNormalization,
     Dropout,
+    Erf,
+    GatherElements,
     MeanVarianceNormalization,
+    Pad,
     Scatter,
+    Squeeze,
+    Unsqueeze,
 ]

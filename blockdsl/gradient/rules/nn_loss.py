@@ -1,0 +1,1 @@
+"""Rules of the loss operators SoftmaxCrossEntropyLoss and NegativeLogLikelihoodLoss."""

@@ -1,0 +1,68 @@
+"""Normalisations."""
+
+from blockdsl.graph import op
+from blockdsl.testing import Case, R
+
+
+def statistics(x, scale):
+    """LayerNormalization with all its outputs, which may be of different types."""
+    outputs = op.LayerNormalization(x, scale, axis=1, outputs=3)
+    return [op.Identity(output.cast(x.elem_type)) for output in outputs]
+
+
+CHANNELS = [R(3), R(3), R(3), R(3, low=0.5)]
+TRAINED = {"outputs": 3, "training_mode": 1, "momentum": 0.7}
+
+CASES = [
+    *[
+        Case("BatchNormalization", [R(*shape), *CHANNELS], opset=opsets)
+        for shape, opsets in (
+            ((4, 3), [9, 15]),
+            ((2, 3, 4), 15),
+            ((2, 3, 4, 2), [7, 9, 14, 15]),
+            ((2, 3, 2, 2, 2), 14),
+        )
+    ],
+    *[
+        Case("BatchNormalization", [R(*shape), *CHANNELS], opset=[14, 15], **TRAINED)
+        for shape in ((5, 3), (2, 3, 4), (2, 3, 4, 2), (2, 3, 2, 2, 2))
+    ],
+    Case("BatchNormalization", [R(2, 3, 4, 2), *CHANNELS], epsilon=0.5, of=[0], **TRAINED),
+    Case(
+        "BatchNormalization",
+        [R(2, 3, 4, 2), *CHANNELS],
+        outputs=5,
+        of=[0],
+        wrt=[0, 1, 2],
+        opset=[7, 9],
+        engines=False,  # ONNX Runtime has the inference form only at these opsets
+    ),
+    *[
+        Case("LayerNormalization", [R(2, 3, 4), R(*scale), R(*scale)], axis=axis)
+        for axis, scale in ((-1, (4,)), (1, (3, 4)), (0, (2, 3, 4)), (-2, (3, 4)), (2, (4,)))
+    ],
+    Case("LayerNormalization", [R(2, 3, 4), R(4)]),
+    Case("LayerNormalization", [R(2, 3, 4), R(4), R(4)], epsilon=0.1, outputs=3, of=[0]),
+    Case(
+        "LayerNormalization",
+        [R(2, 3, 4), R(3, 4)],
+        build=statistics,
+        name="statistics",
+        order=1,
+        rtol=1e-5,  # two of them are float32 whatever the input is
+    ),
+    Case("LayerNormalization", [R(5), R(5), R(5)], opset=[17, 23]),
+    Case("InstanceNormalization", [R(2, 3, 5), R(3), R(3)], opset=[7, 17, 22]),
+    Case("InstanceNormalization", [R(2, 3, 4, 2), R(3), R(3)], epsilon=0.1),
+    Case("InstanceNormalization", [R(2, 3, 2, 2, 2), R(3), R(3)]),
+    Case("GroupNormalization", [R(2, 4, 3), R(4), R(4)], num_groups=2, opset=21),
+    Case("GroupNormalization", [R(2, 6, 3, 2), R(6), R(6)], num_groups=3, epsilon=0.1),
+    Case("GroupNormalization", [R(2, 3, 2, 2, 2), R(3), R(3)], num_groups=1),
+    Case("GroupNormalization", [R(2, 3, 3), R(3), R(3)], num_groups=3),
+    *[
+        Case("RMSNormalization", [R(2, 3, 4), R(*scale)], axis=axis)
+        for axis, scale in ((-1, (4,)), (1, (3, 4)), (0, (2, 3, 4)), (-2, (3, 1)), (2, (1,)))
+    ],
+    Case("MeanVarianceNormalization", [R(2, 3, 4, 2)], opset=[9, 13], engines=False),
+    Case("MeanVarianceNormalization", [R(2, 3, 4)], axes=[1, -1], engines=False),
+]
