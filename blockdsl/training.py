@@ -185,9 +185,9 @@ def _statistics(graph: Graph) -> dict[str, str]:
 
 
 def _is_training_batch_norm(node: NodeProto) -> bool:
-    return node.op_type == "BatchNormalization" and any(
-        a.name == "training_mode" and a.i for a in node.attribute
-    )
+    """Whether a node normalises by the batch: before opset 14 one with several outputs does."""
+    told = any(a.name == "training_mode" and a.i for a in node.attribute)
+    return node.op_type == "BatchNormalization" and (told or any(node.output[1:]))
 
 
 def _to_evaluation_mode(graph: Graph) -> None:

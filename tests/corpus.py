@@ -10,7 +10,17 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, numpy_helper
 
+from blockdsl.graph.schema import newest
 from blockdsl.graph.tensor import FLOATS
+
+SETTINGS = {
+    ("CastLike", "target_type"),
+    ("Dropout", "ratio"),
+    ("OneHot", "depth"),
+    ("Resize", "roi"),
+    ("Resize", "scales"),
+}
+"""Float inputs that say what is computed; nobody differentiates by them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +45,15 @@ class NodeTest:
 
     @property
     def float_inputs(self) -> list[str]:
+        """The inputs by which the test is differentiated."""
+        form = newest(self.op_type)
+        formal = dict(zip(self.model.graph.node[-1].input, form.input_names, strict=False))
         return [
             i.name
             for i in self.model.graph.input
-            if i.type.tensor_type.elem_type in FLOATS and np.size(self.feeds[i.name])
+            if i.type.tensor_type.elem_type in FLOATS
+            and np.size(self.feeds[i.name])
+            and (self.op_type, formal.get(i.name)) not in SETTINGS
         ]
 
     @property

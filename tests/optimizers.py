@@ -160,6 +160,18 @@ class Stepper:
         return self.state
 
 
+def trajectory(stepper, dtype=np.float32):
+    """The state after each of the file's steps."""
+    for rate, gradients in zip(RATES, GRADIENTS, strict=True):
+        yield dict(stepper.step(arrays(gradients, dtype), rate))
+
+
+def native_rows():
+    """The optimizers that the training build has an operator for."""
+    parameters = arrays(START, np.float32)
+    return [r for r in ROWS if made(*r).native(list(parameters)) is not None]
+
+
 class Reference:
     """The same optimizers in NumPy, parameter by parameter as their papers have them."""
 

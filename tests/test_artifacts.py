@@ -470,7 +470,11 @@ MISTAKES = [
     ({"additional_output_names": ["outputs"]}, LookupError, "name outputs is not a graph value"),
     ({"loss_input_names": "output"}, RuntimeError, "Expected a list of strings"),
     ({"loss_input_names": ["outputs"]}, LookupError, "outputs is not .* Did you mean 'output'"),
-    ({"loss_input_names": ["h", "r"]}, RuntimeError, r"a tensor r of the type float32\[batch, 16\]"),
+    (
+        {"loss_input_names": ["h", "r"]},
+        RuntimeError,
+        r"a tensor r of the type float32\[batch, 16\]",
+    ),
     ({"loss_input_names": ["h", "r", "x"]}, RuntimeError, "cannot take the tensors 'h', 'r', 'x'"),
     ({"custom_op_library": "gone.so"}, RuntimeError, r"gone\.so does not exist"),
 ]

@@ -66,7 +66,7 @@ def test_equals_pytorch(row, symbolic):
     check(row, evaluate(model)(feeds_of(row, np.float64)), np.float64)
 
 
-@pytest.mark.parametrize("opset", [9, 11, 12, 13, NEWEST_OPSET])
+@pytest.mark.parametrize("opset", [7, 9, 11, 12, 13, NEWEST_OPSET])
 @pytest.mark.parametrize("row", FORMULAS, ids=name_of)
 def test_equals_pytorch_at_every_opset(row, opset):
     model = built(row, np.float64, opset)

@@ -21,11 +21,19 @@ from blockdsl.artifacts.kinds import LossType, OptimType
 from blockdsl.artifacts.parameters import resolve
 from blockdsl.backend.files import read_model
 from blockdsl.backend.ort_format import convert_to_ort
+from blockdsl.backend.providers import runtime_limits
 from blockdsl.blocks import Block, PassThrough
 from blockdsl.blocks.block import as_names
-from blockdsl.errors import ArtifactError, ArtifactTypeError, UnknownNameError, near
+from blockdsl.errors import (
+    ArtifactError,
+    ArtifactTypeError,
+    EngineError,
+    UnknownNameError,
+    near,
+)
 from blockdsl.graph import base, current, empty_base
 from blockdsl.graph import custom_op_library as library_of
+from blockdsl.graph.context import ir_version_of
 from blockdsl.loss.base import Loss
 from blockdsl.training import Parameters, TrainingBlock
 
@@ -114,6 +122,7 @@ def generate_artifacts(
     with _staged(artifact_directory) as folder:
         for name, made in models.items():
             file = folder / f"{prefix}{name}.onnx"
+            _follow_runtime(made)
             _save(made, file)
             if ort_format:
                 convert_to_ort(file, custom_op_library)
@@ -224,11 +233,25 @@ def _load(model: Any) -> tuple[onnx.ModelProto, StrPath | None]:
 def _optimizer_model(
     optimizer: Block, model: onnx.ModelProto, parameters: Parameters
 ) -> onnx.ModelProto:
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
-    with empty_base(opset_version=opset):
+    with empty_base(opset_version=_opset(model)):
         optimizer(parameters)
         made: onnx.ModelProto = optimizer.to_model_proto()  # type: ignore[attr-defined]
     return made
+
+
+def _opset(model: onnx.ModelProto) -> int | None:
+    return next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
+
+
+def _follow_runtime(model: onnx.ModelProto) -> None:
+    """Lower an IR version that is newer than the opset if the installed runtime refuses it.
+
+    Whoever makes models with the newest onnx gets its newest IR version, whatever is in them.
+    """
+    needed = ir_version_of(_opset(model) or 1)
+    if model.ir_version > needed:
+        with contextlib.suppress(EngineError):  # no runtime is installed: there is none to follow
+            model.ir_version = min(model.ir_version, max(needed, runtime_limits().ir_version))
 
 
 def _save(model: onnx.ModelProto, path: Path) -> None:

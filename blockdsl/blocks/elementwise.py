@@ -222,4 +222,4 @@ class Where(OperatorBlock):
         Returns:
             The result.
         """
-        return self.emit(condition, a, b)  # type: ignore[no-any-return]
+        return self.emit(condition, a, b)

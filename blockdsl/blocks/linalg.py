@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 
 from blockdsl.blocks.block import Block
-from blockdsl.blocks.operator import Binary, OperatorBlock, value_of
+from blockdsl.blocks.operator import Binary, value_of
 from blockdsl.blocks.parameters import Init, Seed, bound, check_size, float_type, uniform
-from blockdsl.graph.context import current
 from blockdsl.graph.op import op
+from blockdsl.graph.portable import gemm
 from blockdsl.graph.value import Operand, Value
 
 
@@ -19,7 +19,7 @@ class MatMul(Binary):
 
 
 @dataclass(eq=False)
-class Gemm(OperatorBlock):
+class Gemm(Block):
     """`alpha a' b' + beta c` for matrices, transposed or not.
 
     Args:
@@ -37,13 +37,12 @@ class Gemm(OperatorBlock):
         float32[batch, 5]
     """
 
-    operator = op.Gemm
     alpha: float = 1.0
     beta: float = 1.0
     transA: bool = False  # noqa: N815  the operator's name
     transB: bool = False  # noqa: N815
 
-    def build(self, a: Operand, b: Operand, c: Operand = None) -> Value:
+    def build(self, a: str, b: str, c: Operand = None) -> Value:
         """Multiply and add.
 
         Args:
@@ -54,9 +53,8 @@ class Gemm(OperatorBlock):
         Returns:
             The result.
         """
-        if c is None and current().opset() < 11:
-            c = 0  # not optional yet
-        return self.emit(a, b, c)  # type: ignore[no-any-return]
+        settings = {f.name: getattr(self, f.name) for f in fields(self)}
+        return gemm(value_of(a), b, c, **settings)
 
 
 @dataclass(eq=False)

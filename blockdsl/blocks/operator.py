@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
@@ -37,13 +36,11 @@ class OperatorBlock(Block):
     operator: ClassVar[Any]
     """The operator, as `blockdsl.op` has it."""
 
-    def emit(self, *inputs: Operand) -> Any:
+    def emit(self, *inputs: Operand) -> Value:
         """Append the operator with these inputs and the block's fields as attributes."""
-        return self.operator(*inputs, **{f.name: getattr(self, f.name) for f in fields(self)})
-
-    @abstractmethod
-    def build(self, *args: Any, **kwargs: Any) -> Any:
-        """Append the operator to the model under construction."""
+        attributes = {field.name: getattr(self, field.name) for field in fields(self)}
+        made: Value = self.operator(*inputs, **attributes)
+        return made
 
 
 class Unary(OperatorBlock):
@@ -58,7 +55,7 @@ class Unary(OperatorBlock):
         Returns:
             The result.
         """
-        return self.emit(input_name)  # type: ignore[no-any-return]
+        return self.emit(input_name)
 
 
 class Binary(OperatorBlock):
@@ -74,7 +71,7 @@ class Binary(OperatorBlock):
         Returns:
             The result.
         """
-        return self.emit(input_name1, input_name2)  # type: ignore[no-any-return]
+        return self.emit(input_name1, input_name2)
 
 
 class Variadic(OperatorBlock):
@@ -89,7 +86,7 @@ class Variadic(OperatorBlock):
         Returns:
             The result.
         """
-        return self.emit(*input_names)  # type: ignore[no-any-return]
+        return self.emit(*input_names)
 
 
 def value_of(given: str) -> Value:

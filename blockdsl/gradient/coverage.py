@@ -9,12 +9,13 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from onnx import defs
 
 from blockdsl.gradient.registry import NO_GRADIENT, RULES
 from blockdsl.graph.microsoft import OPERATORS
-from blockdsl.graph.schema import MICROSOFT, newest, operator_names
+from blockdsl.graph.schema import MICROSOFT, Operator, newest, operator_names
 
 GAPS: dict[str, str] = {}
 """Operators of the default domain that could have a gradient and have none, with the reason."""
@@ -76,12 +77,23 @@ def _row(domain: str, name: str, since: int) -> Coverage:
         return Coverage(shown, since, "none", NO_GRADIENT[domain, name])
     form = newest(name, domain)
     schema = form.schema if form else None
+    if form is not None and not _takes_and_gives_floats(form):
+        return Coverage(shown, since, "none", "it does not map floating-point to floating-point")
     if schema is not None and (
         getattr(schema, "has_function", False)
         or getattr(schema, "has_context_dependent_function", False)
     ):
         return Coverage(shown, since, "body", "the function body of its schema")
     return Coverage(shown, since, "gap", GAPS.get(name, "not written yet"))
+
+
+def _takes_and_gives_floats(form: Operator) -> bool:
+    schema: Any = form.schema
+    floats = {f"tensor({name})" for name in ("float", "float16", "double", "bfloat16")}
+    return all(
+        any(floats & set(parameter.types) for parameter in side)
+        for side in (schema.inputs, schema.outputs)
+    )
 
 
 def page() -> str:

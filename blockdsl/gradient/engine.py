@@ -19,7 +19,7 @@ from blockdsl.gradient.registry import NO_GRADIENT, WANTED, Rule, rule_of
 from blockdsl.graph import activate, op
 from blockdsl.graph.index import inputs_of
 from blockdsl.graph.model import Graph
-from blockdsl.graph.shapes import ones_like, sum_to, typed_as, zeros_like
+from blockdsl.graph.shapes import ones_like, reshape_like, sum_to, typed_as, zeros_like
 from blockdsl.graph.value import Value
 
 
@@ -261,7 +261,7 @@ def _apply(
     pairs = [*zip(padded, results, strict=True)]
     pairs += [(graph.value(name), cotangent) for name, cotangent in captured.items()]
     for primal, cotangent in pairs:
-        if primal is not None and cotangent is not None and _carries(graph, primal):
+        if primal in wanted and cotangent is not None and _carries(graph, primal):
             cotangent = _fitted(graph, cotangent, primal, rule)
             table[primal] = table[primal] + cotangent if primal in table else cotangent
 
@@ -276,7 +276,9 @@ def _fitted(graph: Graph, cotangent: Value, primal: Value, rule: Rule) -> Value:
             f"The rank of {str(primal)!r} is not known, and its gradient needs it. Give it a "
             f"value_info with a shape (symbolic dimensions are fine)."
         )
-    if rule.broadcast or (found.shape is not None and len(found.shape) != len(wanted.shape)):
+    if found.shape is not None and len(found.shape) < len(wanted.shape):
+        return reshape_like(cotangent, primal)
+    if rule.broadcast or (found.shape is not None and len(found.shape) > len(wanted.shape)):
         cotangent = sum_to(cotangent, primal)
     return typed_as(cotangent, primal)
 

@@ -35,10 +35,10 @@ def unroll_optimizer(
         parameters: Name, element type and shape of every parameter, in the order of the sequences.
 
     Raises:
-        GraphError: The model is none of these, or a parameter is not of float32.
+        GraphError: The model is none of these, or a parameter is not of float32, or there is none.
     """
     optimizer, clip = _parts(model)
-    _check_types(parameters)
+    _check(parameters)
     slots = _SLOTS[optimizer.op_type]
     plain = ModelProto(ir_version=model.ir_version, producer_name="blockdsl")
     plain.graph.name = "optimizer"
@@ -79,7 +79,9 @@ def _attributes(node: NodeProto) -> dict[str, Any]:
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
-def _check_types(parameters: Sequence[tuple[str, int, tuple[int, ...]]]) -> None:
+def _check(parameters: Sequence[tuple[str, int, tuple[int, ...]]]) -> None:
+    if not parameters:
+        raise GraphError("An optimizer model needs parameters, and no parameter is trained.")
     for name, elem_type, _ in parameters:
         if elem_type != TensorProto.FLOAT:
             found = helper.tensor_dtype_to_np_dtype(elem_type)

@@ -135,6 +135,10 @@ def _of_reduction(node: NodeProto, types: Types) -> int | None:
     return rank if settings.get("noop_with_empty_axes") else 0
 
 
+def _of_compress(node: NodeProto, types: Types) -> int | None:
+    return _rank(types, node.input[0]) if any(a.name == "axis" for a in node.attribute) else 1
+
+
 def _of_squeeze(node: NodeProto, types: Types) -> int | None:
     rank, removed = _rank(types, node.input[0]), _length(types, "".join(node.input[1:]))
     return None if rank is None or removed is None else rank - removed
@@ -160,6 +164,7 @@ def _of_gather_nd(node: NodeProto, types: Types) -> int | None:
 _RANK_RULES: dict[str, Callable[[NodeProto, Types], int | None]] = {
     "Reshape": _from_shape_vector(1),
     "ConstantOfShape": _from_shape_vector(0),
+    "Compress": _of_compress,
     "Expand": _of_expand,
     "GatherND": _of_gather_nd,
     **dict.fromkeys(

@@ -178,7 +178,8 @@ def _overflow_to_attributes(
 
 
 def _as_attribute(graph: Graph, form: Operator, key: str, given: Any) -> Any:
-    if isinstance(given, str) and given in graph:
+    kind = attribute_kind(form, key)
+    if isinstance(given, str) and kind not in ("STRING", "STRINGS") and given in graph:
         constant = graph.constant_value(given)
         if constant is None:
             raise OpError(
@@ -187,13 +188,10 @@ def _as_attribute(graph: Graph, form: Operator, key: str, given: Any) -> Any:
             )
         given = constant
     if isinstance(given, np.ndarray):
-        kind = attribute_kind(form, key)
         return given.item() if kind in ("INT", "FLOAT") else given.tolist()
     if isinstance(given, bool | np.generic):
         return given.item() if isinstance(given, np.generic) else int(given)
-    if attribute_kind(form, key) == "FLOAT":
-        return float(given)
-    return given
+    return float(given) if kind == "FLOAT" else given
 
 
 def _to_names(graph: Graph, form: Operator, slots: Sequence[Any]) -> list[str]:

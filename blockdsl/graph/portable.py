@@ -6,6 +6,8 @@ the operator, nothing but that operator is emitted.
 
 from __future__ import annotations
 
+from typing import Any
+
 from blockdsl.errors import OpError
 from blockdsl.graph.op import op
 from blockdsl.graph.value import Operand, Value
@@ -41,6 +43,13 @@ def sign(x: Value) -> Value:
     if x.graph.opset() >= 9:
         return op.Sign(x)
     return (x > 0).cast(x.elem_type) - (x < 0).cast(x.elem_type)
+
+
+def gemm(a: Value, b: Operand, c: Operand = None, **attributes: Any) -> Value:
+    """`alpha a' b' + beta c`; before opset 11 nothing to add is a zero that is added."""
+    nothing = 0 if a.graph.opset() < 11 else None
+    product: Value = op.Gemm(a, b, nothing if c is None else c, **attributes)
+    return product
 
 
 def counting(count: Value) -> Value:

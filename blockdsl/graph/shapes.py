@@ -52,6 +52,15 @@ def size_of(x: Value, axes: Sequence[int] | None = None) -> Value | float:
     return op.ReduceProd(dims, keepdims=0).cast(x.elem_type)
 
 
+def share_of(x: Value, axes: Sequence[int] | None = None) -> Value | float:
+    """One over `size_of`. A 16-bit float can hold it where it cannot hold the size itself."""
+    dims = dims_of(x, range(x.rank) if axes is None else axes)
+    if isinstance(dims, np.ndarray):
+        return 1 / max(1.0, float(np.prod(dims)))
+    size = op.ReduceProd(dims, keepdims=0).cast(np.promote_types(x.dtype, np.float32))
+    return op.Reciprocal(size).cast(x.elem_type)
+
+
 def positions(count: ShapeLike) -> Value:
     """The numbers 0, 1, ... below a size (a vector of one element), in int64."""
     if not isinstance(count, Value):

@@ -13,6 +13,7 @@ from blockdsl.blocks.operator import axis_in
 from blockdsl.errors import LossError
 from blockdsl.graph.context import current
 from blockdsl.graph.op import op
+from blockdsl.graph.portable import where
 from blockdsl.graph.shapes import permuted, reshape_like
 from blockdsl.graph.tensor import TensorType
 from blockdsl.graph.value import Value
@@ -25,7 +26,7 @@ class ClassLoss(Loss):
 
     The scores have an axis of classes: axis 1, as in (N, C) and (N, C, D1, ...), unless `axis`
     says otherwise, as it must for (N, T, C). The labels have the other axes. From opset 12 on the
-    loss is one operator; before, and with label smoothing, it is written out, from opset 9 on.
+    loss is one operator; before, and with label smoothing, it is written out.
     """
 
     weight: Any = None
@@ -77,27 +78,27 @@ class ClassLoss(Loss):
             (-1,) + (1,) * (prediction.rank - 1 - axis),
         )
         hit = target.unsqueeze(axis).equal(np.arange(classes).reshape(beside))
-        losses = -self._of_labels(prediction, target) * op.Where(hit, log_p, 0).sum(axis)
+        losses = -self._of_labels(prediction, target) * where(hit, log_p, 0).sum(axis)
         if self.label_smoothing:
             spread = np.ones(classes) if self.weight is None else np.asarray(self.weight)
             share = (-self.label_smoothing / classes) * spread.reshape(beside)
             smooth = (log_p * constant(share, prediction)).sum(axis)
             losses = (1 - self.label_smoothing) * losses + smooth
-        return losses if self.ignore_index is None else op.Where(self._counts(target), losses, 0)
+        return losses if self.ignore_index is None else where(self._counts(target), losses, 0)
 
     def _weights(self, scores: Value, labels: Value) -> Value | None:
         """What "mean" divides by the mean of: the weights of the labels that count."""
         if self.weight is None and self.ignore_index is None:
             return None
         weights = self._of_labels(scores, labels)
-        return weights if self.ignore_index is None else op.Where(self._counts(labels), weights, 0)
+        return weights if self.ignore_index is None else where(self._counts(labels), weights, 0)
 
     def _of_labels(self, scores: Value, labels: Value) -> Value:
         """The weight of each label. It also makes a label that is no class an error at run time."""
         classes = self._classes(scores, self._class_axis(scores))
         weights = np.ones(classes) if self.weight is None else self.weight
         if self.ignore_index is not None:
-            labels = op.Where(self._counts(labels), labels, 0)
+            labels = where(self._counts(labels), labels, 0)
         found: Value = op.Gather(constant(weights, scores), labels, axis=0)
         return found
 

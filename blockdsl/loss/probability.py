@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from blockdsl.errors import LossError
-from blockdsl.graph.op import op
-from blockdsl.graph.shapes import size_of
+from blockdsl.graph.portable import where
+from blockdsl.graph.shapes import share_of
 from blockdsl.graph.value import Value
 from blockdsl.loss.base import Loss, constant
 
@@ -18,7 +18,7 @@ from blockdsl.loss.base import Loss, constant
 class BCEWithLogitsLoss(Loss):
     """Binary cross entropy of logits: `-t log(sigmoid(x)) - (1 - t) log(1 - sigmoid(x))`.
 
-    It is computed as `(1 - t) x + softplus(-x)`, which no logit makes infinite.
+    It is computed as `|x| / 2 + (1/2 - t) x + log(1 + e^-|x|)`, which no logit makes infinite.
 
     Args:
         weight: A factor for each element, of a shape that broadcasts to the prediction's.
@@ -38,11 +38,13 @@ class BCEWithLogitsLoss(Loss):
     pos_weight: Any = None
 
     def elementwise(self, prediction: Value, target: Value) -> Value:
-        """`w ((1 - t) x + (1 + (p - 1) t) softplus(-x))`, the pos_weight being p."""
-        penalty = (-prediction).softplus()
-        if self.pos_weight is not None:
-            penalty = (1 + (self._fitting("pos_weight", prediction) - 1) * target) * penalty
-        losses = (1 - target) * prediction + penalty
+        """`w ((1 - t) x + (1 + (p - 1) t) softplus(-x))`, the pos_weight being p, 1 by default."""
+        if self.pos_weight is None:
+            size = prediction.abs()
+            losses = 0.5 * size + (0.5 - target) * prediction + (1 + (-size).exp()).log()
+        else:
+            factor = 1 + (self._fitting("pos_weight", prediction) - 1) * target
+            losses = (1 - target) * prediction + factor * (-prediction).softplus()
         return losses if self.weight is None else losses * self._fitting("weight", prediction)
 
     def _fitting(self, name: str, prediction: Value) -> np.ndarray:
@@ -89,11 +91,11 @@ class KLDivLoss(Loss):
         if self.log_target:
             return target.exp() * (target - prediction)
         # 0 log(0) is 0: the logarithm never sees the zero.
-        logarithm = op.Where(target > 0, target, 1).log()
+        logarithm = where(target > 0, target, 1).log()
         return target * logarithm - target * prediction
 
     def reduce(self, losses: Value, weights: Value | None = None) -> Value:
         """As every loss, and "batchmean"."""
         if self.reduction == "batchmean":
-            return losses.sum() / size_of(losses, [0])
+            return losses.sum() * share_of(losses, [0])
         return super().reduce(losses, weights)

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 
 from blockdsl.optim.chain import AbstractChain
 from blockdsl.optim.clip import ClipGradNorm
-from blockdsl.optim.decay import AbstractDecay, AddDecayedWeights, DecayAfterUpdate
+from blockdsl.optim.decay import AddDecayedWeights, DecayAfterUpdate
 from blockdsl.optim.native import Native
 from blockdsl.optim.steps import Mode, ScaleByAdam, ScaleByLearningRate, Step
 
@@ -49,20 +49,22 @@ class AdamW(AbstractChain):
     weight_decay_groups: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._scaling = ScaleByAdam(*self.betas, self.eps, self.bias_correction, self.mode)
-        decay = DecayAfterUpdate if self.mode == "huggingface" else AddDecayedWeights
-        self._decay: AbstractDecay = decay(self.weight_decay, self.weight_decay_groups)
+        _ = self.steps  # they object to wrong settings
 
     @property
     def steps(self) -> Sequence[Step]:
         """The steps, in order."""
+        scaling = ScaleByAdam(*self.betas, self.eps, self.bias_correction, self.mode)
         if self.mode == "huggingface":
-            return self._scaling, ScaleByLearningRate(), self._decay
-        return self._scaling, self._decay, ScaleByLearningRate()
+            after = DecayAfterUpdate(self.weight_decay, self.weight_decay_groups)
+            return scaling, ScaleByLearningRate(), after
+        before = AddDecayedWeights(self.weight_decay, self.weight_decay_groups)
+        return scaling, before, ScaleByLearningRate()
 
     def native(self, names: Sequence[str]) -> Native | None:
         """`AdamWOptimizer`, which knows one weight decay, and PyTorch's formula when corrected."""
-        decays = {self._decay.of(name) for name in names}
+        decay = AddDecayedWeights(self.weight_decay, self.weight_decay_groups)
+        decays = {decay.of(name) for name in names}
         if len(decays) > 1 or (self.mode == "torch" and not self.bias_correction):
             return None
         return Native(

@@ -40,16 +40,19 @@ class SGD(AbstractChain):
     weight_decay_groups: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._trace = Trace(self.momentum, self.nesterov, self.dampening)
-        self._decay = AddDecayedWeights(self.weight_decay, self.weight_decay_groups)
+        _ = self.steps  # they object to wrong settings
 
     @property
     def steps(self) -> Sequence[Step]:
         """The steps, in order."""
-        traces = [self._trace] if self.momentum else []
-        return self._decay, *traces, ScaleByLearningRate()
+        decay = AddDecayedWeights(self.weight_decay, self.weight_decay_groups)
+        trace = Trace(self.momentum, self.nesterov, self.dampening)
+        if not self.momentum:
+            return decay, ScaleByLearningRate()
+        return decay, trace, ScaleByLearningRate()
 
     def native(self, names: Sequence[str]) -> Native | None:
         """`SGDOptimizerV2`, which knows neither momentum nor weight decay."""
-        plain = not self.momentum and not any(self._decay.of(name) for name in names)
-        return Native("SGDOptimizerV2") if plain else None
+        decay = AddDecayedWeights(self.weight_decay, self.weight_decay_groups)
+        known = not self.momentum and not any(decay.of(name) for name in names)
+        return Native("SGDOptimizerV2") if known else None

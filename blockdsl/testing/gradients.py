@@ -105,7 +105,7 @@ class _Check:
         """
         forward = self._evaluator(outputs)
         values = forward(self.feeds)
-        seeds = {f"cotangent_{depth}.{i}": self._like(v) for i, v in enumerate(values)}
+        seeds = {f"cotangent_{depth}.{i}": self._random(v) for i, v in enumerate(values)}
         gradients = self._append(outputs, inputs, seeds)
         self.feeds.update(seeds)
         found = self._evaluator(list(gradients.values()))(self.feeds)
@@ -152,17 +152,21 @@ class _Check:
         self._check_form(which, gradient, gradient_name, point)
         if not point.size:
             return
-        direction = self._like(point)
-        expected = objective.slope(name, direction, self.step)
-        got = float(np.vdot(gradient, direction))
-        scale = max(abs(expected), float(np.linalg.norm(gradient)))
-        allowed = self.rtol * scale + objective.noise / self.step
-        if not abs(got - expected) <= allowed:
-            raise MismatchError(
-                f"{which} is wrong. Along a random direction its slope is {expected:.10g} by "
-                f"finite differences and {got:.10g} by the gradient graph (allowed difference: "
-                f"{allowed:.3g}).{self._details(objective, name, gradient)}"
-            )
+        direction = self._random(point)
+        moving = direction != 0
+        got = float(np.vdot(gradient[moving], direction[moving]))
+        # Where a function bends sharply, only a smaller step comes close to its slope.
+        for step in (self.step, self.step / 30):
+            expected = objective.slope(name, direction, step)
+            scale = max(abs(expected), float(np.linalg.norm(gradient[moving])))
+            allowed = self.rtol * scale + objective.noise / step
+            if abs(got - expected) <= allowed:
+                return
+        raise MismatchError(
+            f"{which} is wrong. Along a random direction its slope is {expected:.10g} by finite "
+            f"differences and {got:.10g} by the gradient graph (allowed difference: "
+            f"{allowed:.3g}).{self._details(objective, name, gradient)}"
+        )
 
     def _check_form(self, which: str, gradient: Array, gradient_name: str, point: Array) -> None:
         """The shape and type of a gradient, and that the graph says what they are."""
@@ -191,8 +195,10 @@ class _Check:
         snapshot.CopyFrom(self.graph.proto)
         return evaluate(snapshot)
 
-    def _like(self, array: Array) -> Array:
-        return self.rng.standard_normal(array.shape).astype(array.dtype)
+    def _random(self, like: Array) -> Array:
+        """A direction or cotangent: zero where there is no finite number to move."""
+        drawn = self.rng.standard_normal(like.shape)
+        return np.where(np.isfinite(like), drawn, 0.0).astype(like.dtype)
 
 
 class _Objective:
@@ -214,16 +220,12 @@ class _Objective:
         # The difference first, then the sum: entries that do not move add no rounding.
         total = 0.0
         for weight, up, down in zip(self._weights, above, below, strict=True):
-            with np.errstate(invalid="ignore"):
-                total += float(np.where(up == down, 0.0, weight * (up - down)).sum())
+            moved = (up != down) & (weight != 0)
+            total += float(np.vdot(weight[moved], up[moved] - down[moved]))
         return total / (2 * step)
 
     def _run(self, name: str, move: Array) -> list[Array]:
         return self._forward({**self._feeds, name: self._feeds[name] + move})
-
-
-def _finite(array: Array) -> Array:
-    return np.where(np.isfinite(array), array, 0.0)
 
 
 def _as_doubles(model: ModelProto, feeds: Mapping[str, Any]) -> dict[str, Any]:

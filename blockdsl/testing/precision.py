@@ -12,6 +12,7 @@ from onnx import (
     NodeProto,
     TensorProto,
     TypeProto,
+    helper,
     numpy_helper,
 )
 
@@ -79,10 +80,23 @@ def _convert_nodes(nodes: Iterable[NodeProto], elem_type: int, fixed: set[str]) 
                 _convert_tensor(attribute.t, elem_type)
             elif attribute.type == AttributeProto.GRAPH:
                 _convert_graph(attribute.g, elem_type)
-            elif attribute.name in ("to", "dtype") and attribute.i in FLOATS:
+            elif attribute.name in _TYPE_ATTRIBUTES and attribute.i in FLOATS:
                 attribute.i = elem_type
         if node.op_type == "Constant":
             _convert_constant(node, elem_type)
+        if elem_type == TensorProto.DOUBLE and needs_wide_stash(node.op_type, node.attribute):
+            node.attribute.append(helper.make_attribute("stash_type", elem_type))
+
+
+def needs_wide_stash(op_type: str, attributes: Iterable[AttributeProto]) -> bool:
+    """Whether an operator computes in float32 unless it is told otherwise."""
+    form = newest(op_type)
+    known = form is not None and "stash_type" in form.attributes
+    return known and all(a.name != "stash_type" for a in attributes)
+
+
+_TYPE_ATTRIBUTES = {"to", "dtype", "output_dtype", "precision", "softmax_precision", "stash_type"}
+"""The attributes that name an element type."""
 
 
 def _convert_constant(node: NodeProto, elem_type: int) -> None:

@@ -1,1 +1,42 @@
-"""Rule of Dropout."""
+"""The rule of dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from blockdsl.gradient.registry import vjp
+from blockdsl.graph.portable import where
+from blockdsl.graph.value import Value
+
+
+@vjp("Dropout")
+def dropout(
+    g: Sequence[Value],
+    y: Sequence[Value],
+    data: Value,
+    ratio: Value | None,
+    training_mode: Value | None,
+) -> tuple[Value, None, None]:
+    """y = mask x / (1 - ratio)        dx = mask g / (1 - ratio)        (in training; else y = x)
+
+    The mask is the one that was drawn in the forward pass. Before opset 12 nothing is dropped.
+    """
+    trains = False if training_mode is None else training_mode.constant
+    if trains is not None and not trains:
+        return g[0], None, None
+    scale = _scale(ratio, data)
+    if trains is None:
+        scale = where(training_mode, scale, 1)
+    return g[0] * (y[1].cast(data.elem_type) * scale), None, None
+
+
+def _scale(ratio: Value | None, like: Value) -> Value:
+    """1 / (1 - ratio), and 0 where everything is dropped."""
+    known = np.float64(0.5) if ratio is None else ratio.constant
+    if known is None:
+        kept = 1 - ratio.cast(like.elem_type)
+        return where(kept > 0, 1 / kept, 0)
+    kept = 1 - float(known)
+    return like.graph.add_constant(np.array(1 / kept if kept > 0 else 0, like.dtype))

@@ -16,6 +16,7 @@ from blockdsl.gradient.rules.scattering import (
     positions_in,
     row_numbers,
     rows_of,
+    typed_beside,
 )
 from blockdsl.graph import op
 from blockdsl.graph.shapes import concat_shape, dims_of, reshape, reshape_like, typed_as
@@ -104,7 +105,7 @@ def _with_one_axis(g: Value, data: Value, indices: Value, axis: int) -> Value:
         return g.unsqueeze(axis)
     count = int(np.prod(indices.shape)) if indices.is_static else -1
     before, after = dims_of(data, range(axis)), dims_of(data, range(axis + 1, data.rank))
-    return reshape(g, concat_shape(before, count, after))
+    return typed_beside(reshape(g, concat_shape(before, count, after)), data, axis)
 
 
 def _gather_constant(g: Value, data: Value, read: np.ndarray, axis: int) -> Value | None:

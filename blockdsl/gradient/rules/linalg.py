@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from blockdsl.gradient.registry import vjp
 from blockdsl.graph import op
+from blockdsl.graph.portable import gemm
 from blockdsl.graph.shapes import sum_to, swap_last
 from blockdsl.graph.value import Value
 
@@ -24,7 +25,7 @@ def matmul(g: Value, y: Value, a: Value, b: Value) -> tuple[Value, Value]:
 
 
 @vjp("Gemm")
-def gemm(
+def gemm_(
     g: Value,
     y: Value,
     a: Value,
@@ -38,13 +39,13 @@ def gemm(
 ) -> tuple[Value, Value, Value | None]:
     """y = alpha a' b' + beta c        da' = alpha g b'^T        db' = alpha a'^T g        dc = beta g"""
     if transA:
-        da = op.Gemm(b, g, alpha=alpha, transA=transB, transB=1)
+        da = gemm(b, g, alpha=alpha, transA=transB, transB=1)
     else:
-        da = op.Gemm(g, b, alpha=alpha, transB=1 - transB)
+        da = gemm(g, b, alpha=alpha, transB=1 - transB)
     if transB:
-        db = op.Gemm(g, a, alpha=alpha, transA=1, transB=transA)
+        db = gemm(g, a, alpha=alpha, transA=1, transB=transA)
     else:
-        db = op.Gemm(a, g, alpha=alpha, transA=1 - transA)
+        db = gemm(a, g, alpha=alpha, transA=1 - transA)
     if c is None:
         return da, db, None
     dc = g if beta == 1 else g * beta

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from onnx import TensorProto
 
 from blockdsl.gradient.registry import vjp
 from blockdsl.gradient.rules.reshaping import reshape_to
@@ -69,7 +70,8 @@ def _to_largest(g: Value, x: Value, window: Window, auto_pad: str, ceil_mode: bo
     axes = list(window.axes)
     planes = reshape_to(g, count_of(g, [0, 1]), [1], dims_of(g, axes))
     inside = _over_ones(reaching, x, auto_pad, window.one_hot(x))
-    elements = settled.patches(inner) - (1 - inside) * float(np.finfo(x.dtype).max)
+    far = 6e4 if x.elem_type == TensorProto.FLOAT16 else 3e38
+    elements = settled.patches(inner) - (1 - inside) * far
     if reaching != window:
         elements = cut_to(elements, planes, axes)
     largest = op.ArgMax(elements, axis=1, keepdims=1)

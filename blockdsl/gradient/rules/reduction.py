@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from blockdsl.gradient.registry import no_gradient, vjp
 from blockdsl.graph import op
 from blockdsl.graph.portable import equal, sign, where
-from blockdsl.graph.shapes import expand_like, reshape_exactly, shape_of, size_of
+from blockdsl.graph.shapes import expand_like, reshape_exactly, shape_of, share_of
 from blockdsl.graph.value import Value
 
 no_gradient("ArgMax", "ArgMin", reason="it returns indices")
@@ -50,16 +50,18 @@ class Axes:
         return op.ReduceProd(x, axes=axes, keepdims=1, **noop)
 
     def restored(self, reduced: Value) -> Value:
-        """A reduced tensor with these axes again, of length one."""
-        if self.computed is None:
-            return reduced.unsqueeze(*self.constant)
-        return reshape_exactly(reduced, shape_of(self.sum(self.x)))
+        """A reduced tensor with these axes again, of length one; broadcasting adds leading ones."""
+        if self.computed is not None:
+            return reshape_exactly(reduced, shape_of(self.sum(self.x)))
+        if self.constant == list(range(len(self.constant))):
+            return reduced
+        return reduced.unsqueeze(*self.constant)
 
-    def count(self, reduced: Value) -> Value | float:
-        """How many elements every element of a reduced tensor is made of."""
+    def share(self, reduced: Value) -> Value | float:
+        """One over the number of elements that every element of a reduced tensor is made of."""
         if self.computed is None:
-            return size_of(self.x, self.constant)
-        return size_of(self.x) / size_of(reduced)
+            return share_of(self.x, self.constant)
+        return share_of(self.x) / share_of(reduced)
 
 
 Formula = Callable[[Value, Value, Value, Axes], Value]
@@ -99,7 +101,7 @@ def reduce_sum(g: Value, y: Value, x: Value, axes: Axes) -> Value:
 @reduction("ReduceMean")
 def reduce_mean(g: Value, y: Value, x: Value, axes: Axes) -> Value:
     """y = sum(x) / n        dx = g / n"""
-    return expand_like(g / axes.count(y), x)
+    return expand_like(g * axes.share(y), x)
 
 
 @reduction("ReduceMax")

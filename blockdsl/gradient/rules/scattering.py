@@ -30,6 +30,7 @@ from blockdsl.graph.shapes import (
     shape_of,
     typed_as,
 )
+from blockdsl.graph.tensor import TensorType
 from blockdsl.graph.value import Value
 
 _FEW = 256
@@ -51,15 +52,22 @@ def add_along(x: Value, indices: Value, count: Count, axis: int) -> Value:
     Returns:
         The sums: `x` with this axis of the new length.
     """
-    opset = x.graph.opset()
     if _is_few(x, count, axis):
-        return _product_along(x, _matches(numbers_to(count, x.graph), nonnegative(indices, count), x), axis)
-    if opset < 16:
-        x, indices = _without_repeats(x, nonnegative(indices, count), axis)
+        rows = numbers_to(count, x.graph)
+        return _product_along(x, _matches(rows, nonnegative(indices, count), x), axis)
+    if x.graph.opset() >= 16:
+        return put_along(x, indices, count, axis, repeats=True)
+    return put_along(*_without_repeats(x, nonnegative(indices, count), axis), count, axis)
+
+
+def put_along(
+    x: Value, indices: Value, count: Count, axis: int, repeats: bool = False
+) -> Value:
+    """As `add_along`, by a scattering operator: see `scatter`."""
     others = [a for a in range(x.rank) if a != axis]
     spread = expand_like(indices.unsqueeze(*others), x)
     shape = concat_shape(dims_of(x, range(axis)), count, dims_of(x, range(axis + 1, x.rank)))
-    return scatter(x, spread, shape, axis, repeats=opset >= 16)
+    return scatter(x, spread, shape, axis, repeats)
 
 
 def add_elements(x: Value, indices: Value, like: Value, axis: int, repeats: bool = True) -> Value:
@@ -111,7 +119,6 @@ def add_at(x: Value, positions: Value, like: Value) -> Value:
 
 def positions_in(x: Value) -> Value:
     """The flat position of every element: an int64 tensor of the shape of `x`."""
-    count = count_of(x)
     return typed_as(reshape_exactly(numbers_to(count_of(x), x.graph), shape_of(x)), x)
 
 
@@ -188,6 +195,14 @@ def add_into(into: Value, indices: Value, x: Value, axis: int) -> Value:
 def widened(x: Value) -> Value:
     """Terms in a type in which kernels add."""
     return x.cast(TensorProto.FLOAT) if x.elem_type in _NARROW else x
+
+
+def typed_beside(x: Value, like: Value, axis: int) -> Value:
+    """`x` itself, known to be as long as another tensor along every axis but one."""
+    shape = (*like.shape[:axis], x.shape[axis], *like.shape[axis + 1 :])
+    if shape != x.shape:
+        x.graph.annotate(x, TensorType(x.elem_type, shape))
+    return x
 
 
 def nonnegative(indices: Value, count: Count) -> Value:

@@ -49,7 +49,7 @@ class Loop(OpRun):
 
 
 class Scan(OpRun):
-    """Iterates over slices of the scan inputs; the form of opset 9 and later."""
+    """Iterates over slices of the scan inputs."""
 
     op_domain = ""
     body: Any
@@ -59,7 +59,24 @@ class Scan(OpRun):
         """The body reads tensors of the graph around it."""
         return True
 
-    def _run(self, *inputs: Any, context: Any, num_scan_inputs: int, **attributes: Any) -> Any:
+    def _run(self, *inputs: Any, context: Any, **attributes: Any) -> Any:
+        if self.run_params["opsets"][""] >= 9:
+            return self._scan(inputs, context, **attributes)
+        # Opset 8: sequence lengths come first, a batch axis stands before all others.
+        lengths, *batches = inputs
+        flips = attributes.get("directions")
+        results = []
+        for number, items in enumerate(zip(*batches, strict=True)):
+            cut = len(items) - attributes["num_scan_inputs"]
+            end = None if lengths is None else lengths[number]
+            given = [*items[:cut], *(x[:end] for x in items[cut:])]
+            attributes["scan_input_directions"] = flips
+            results.append(self._scan(given, context, **attributes))
+        return tuple(np.stack(parts) for parts in zip(*results, strict=True))
+
+    def _scan(
+        self, inputs: Sequence[Any], context: Any, num_scan_inputs: int, **attributes: Any
+    ) -> tuple[Any, ...]:
         body = self.body
         first = len(inputs) - num_scan_inputs
         states = list(inputs[:first])

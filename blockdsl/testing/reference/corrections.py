@@ -106,6 +106,19 @@ class GatherElements(OpRun):
         return (data[tuple(position)],)
 
 
+class Gelu(OpRun):
+    """`onnx.reference` runs its function body, with an `Erf` of its own."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, approximate: str = "none") -> tuple[Array]:
+        if approximate == "tanh":
+            share = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+        else:
+            share = np.vectorize(math.erf, otypes=[np.float64])(x / math.sqrt(2))
+        return ((x * (1 + share) / 2).astype(x.dtype),)
+
+
 class MeanVarianceNormalization(OpRun):
     """`onnx.reference` runs its function body, which has float32 constants."""
 
@@ -168,6 +181,19 @@ class Squeeze(OpRun):
         return (np.squeeze(x, None if axes is None else tuple(np.ravel(axes))),)
 
 
+class Unique(OpRun):
+    """`onnx.reference` sorts what need not be sorted."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:
+        y, first, inverse, counts = np.unique(x, True, True, True, axis=axis)
+        order = np.arange(len(first)) if sorted else np.argsort(first)
+        inverse = np.argsort(order)[inverse.reshape(-1)]
+        found = (np.take(y, order, axis or 0), first[order], inverse, counts[order])
+        return found[: len(self.onnx_node.output)]
+
+
 class Unsqueeze(OpRun):
     """As `Squeeze`."""
 
@@ -183,9 +209,11 @@ OPERATORS: list[Any] = [
     Dropout,
     Erf,
     GatherElements,
+    Gelu,
     MeanVarianceNormalization,
     Pad,
     Scatter,
     Squeeze,
+    Unique,
     Unsqueeze,
 ]

@@ -86,7 +86,9 @@ class _Pool(OpRun):
             count = (-(-room // steps) if ceil else room // steps) + 1
             count -= (count - 1) * steps >= sizes + begin  # no window begins beyond the input
         beyond = np.maximum((count - 1) * steps + reach - sizes - begin - end, 0)
-        x = _padded(_padded(x, begin, end, fill if inside is None else inside), 0 * end, beyond, fill)
+        x = _padded(
+            _padded(x, begin, end, fill if inside is None else inside), 0 * end, beyond, fill
+        )
         parts = []
         for offset in np.ndindex(*kernel):
             first = np.array(offset) * spread
@@ -161,15 +163,53 @@ class GroupNormalization(OpRun):
     op_domain = ""
 
     def _run(
-        self, x: Array, scale: Array, bias: Array, epsilon: float = 1e-5, num_groups: int = 1, **_: Any
+        self,
+        x: Array,
+        scale: Array,
+        bias: Array,
+        epsilon: float = 1e-5,
+        num_groups: int = 1,
+        **_: Any,
     ) -> tuple[Array]:
         grouped = x.reshape(len(x), num_groups, -1)
         centred = grouped - grouped.mean(axis=2, keepdims=True)
         normal = centred / np.sqrt((centred**2).mean(axis=2, keepdims=True) + epsilon)
         factor, offset = (
-            np.repeat(t, x.shape[1] // len(t)).reshape(-1, *[1] * (x.ndim - 2)) for t in (scale, bias)
+            np.repeat(t, x.shape[1] // len(t)).reshape(-1, *[1] * (x.ndim - 2))
+            for t in (scale, bias)
         )
         return (normal.reshape(x.shape) * factor + offset,)
+
+
+class _Exponential(OpRun):
+    """`onnx.reference` knows the form of opset 13 only; before that, axes were flattened."""
+
+    op_domain = ""
+
+    def _shifted(self, x: Array) -> tuple[Array, tuple[int, ...]]:
+        """`x` less its maximum, and the axes that are normalised together."""
+        single = self.run_params["opsets"].get("", 13) >= 13
+        given = [a.i for a in self.onnx_node.attribute if a.name == "axis"]
+        axis = (given or [-1 if single else 1])[0] % x.ndim
+        axes = (axis,) if single else tuple(range(axis, x.ndim))
+        return x - x.max(axis=axes, keepdims=True), axes
+
+
+class Softmax(_Exponential):
+    """See there."""
+
+    def _run(self, x: Array, **_: Any) -> tuple[Array]:
+        shifted, axes = self._shifted(x)
+        powers = np.exp(shifted)
+        return (powers / powers.sum(axis=axes, keepdims=True),)
+
+
+class LogSoftmax(_Exponential):
+    """See there."""
+
+    def _run(self, x: Array, **_: Any) -> tuple[Array]:
+        shifted, axes = self._shifted(x)
+        return (shifted - np.log(np.exp(shifted).sum(axis=axes, keepdims=True)),)
 
 
 OPERATORS: list[Any] = [
@@ -178,6 +218,8 @@ OPERATORS: list[Any] = [
     GlobalLpPool,
     GlobalMaxPool,
     GroupNormalization,
+    LogSoftmax,
     LpPool,
     MaxPool,
+    Softmax,
 ]
