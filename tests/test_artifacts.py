@@ -434,10 +434,10 @@ class Nothing(blockdsl.Block):
 
 
 class Blocked(blockdsl.Block):
-    """No parameter reaches it: Floor has no derivative."""
+    """No parameter reaches it: ArgMax has no derivative."""
 
     def build(self, output):
-        return blockdsl.op.Floor(output).mean()
+        return blockdsl.op.ArgMax(output).cast("float32").mean()
 
 
 MISTAKES = [
@@ -450,7 +450,12 @@ MISTAKES = [
     ({"loss": Whole()}, RuntimeError, "int64"),
     ({"loss": Vector()}, RuntimeError, r"float32\[batch\]"),
     ({"loss": Nothing()}, RuntimeError, r"build\(\) returned None"),
-    ({"loss": Blocked()}, RuntimeError, "no derivative|Floor|depends on no"),
+    ({"loss": Blocked()}, RuntimeError, "the loss 'Blocked/ReduceMean' depends on no floating-po"),
+    (
+        {"loss": Blocked(), "requires_grad": ["fc1.weight"]},
+        RuntimeError,
+        "'fc1.weight' reaches the loss only through ArgMax",
+    ),
     ({"loss": None}, RuntimeError, r"float32\[batch, 3\]"),
     ({"optimizer": "adam"}, TypeError, "Unknown optimizer provided"),
     ({"optimizer": optim.AdamW}, TypeError, r"Unknown optimizer .* Make an instance: AdamW\(\)"),
@@ -464,7 +469,7 @@ MISTAKES = [
     ({"frozen_params": ["fc1.weigth"]}, LookupError, "weigth is not found.*Did you mean 'fc1.we"),
     ({"requires_grad": ["x"]}, RuntimeError, r"blockdsl\.grad\(model, wrt=\['x'\]\)"),
     ({"requires_grad": ["h"]}, RuntimeError, "h is computed by the model"),
-    ({"requires_grad": []}, RuntimeError, "There is nothing to train"),
+    ({"requires_grad": []}, BlockError, "There is nothing to train"),
     ({"frozen_params": ["*"]}, RuntimeError, "The model has no parameter to train"),
     ({"additional_output_names": "output"}, RuntimeError, "Expected a list of strings"),
     ({"additional_output_names": ["outputs"]}, LookupError, "name outputs is not a graph value"),

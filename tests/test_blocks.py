@@ -19,8 +19,10 @@ from tests.engines import run
 
 WITHOUT_CASE = {
     "Block": "abstract",
+    "Cast": "below",
     "Constant": "below",
     "Dropout": "random: below",
+    "Embedding": "no floats go in: below",
     "InputLike": "below",
     "LabelEncoder": "no floats go in: below",
     "PassThrough": "below",
@@ -331,11 +333,28 @@ def test_dropout_before_it_could_be_told_to_train():
     assert run(model, {"x0": np.ones(2, np.float32)})[0].tolist() == [1, 1]
 
 
+def test_embedding():
+    model = built(blocks.Embedding(50, 40), ("int64", (2, 3)))
+    table = initializers(model)["Embedding.weight"]
+    assert table.mean() == pytest.approx(0, abs=0.05)
+    assert table.std() == pytest.approx(1, abs=0.05)
+    ids = np.array([[0, 1, 49], [7, 7, 0]])
+    np.testing.assert_array_equal(run(model, {"x0": ids})[0], table[ids])
+
+
 def test_embedding_takes_a_type():
     with blockdsl.empty_base():
         ids = blockdsl.input("ids", "int32", (2,))
         assert blocks.Embedding(3, 4)(ids).dtype == np.float32
         assert blocks.Embedding(3, 4, dtype="float64")(ids).dtype == np.float64
+
+
+def test_cast():
+    for to in ("int64", np.int64, onnx.TensorProto.INT64):
+        model = built(blocks.Cast(to), ("float32", (2,)), opset=7)
+        y = run(model, {"x0": np.array([1.5, -2], np.float32)})[0]
+        assert (y == [1, -2]).all()
+        assert y.dtype == np.int64
 
 
 # -- errors --------------------------------------------------------------------------------------

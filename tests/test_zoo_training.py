@@ -39,21 +39,29 @@ def test_adamw_trajectory(entry, engine, tmp_path):
         ),
         artifact_directory=tmp_path,
     )
-    state = CheckpointState.load_checkpoint(tmp_path / "checkpoint", engine=engine)
-    module = Module(tmp_path / "training_model.onnx", state, tmp_path / "eval_model.onnx")
-    optimizer = Optimizer(tmp_path / "optimizer_model.onnx", module)
-    optimizer.set_learning_rate(entry.optimizer["lr"])
-    losses = []
-    for step in range(entry.comparable_steps):
-        feeds = entry.feeds(step % 2)
-        losses.append(float(module(*(feeds[name] for name in module.input_names()))))
-        optimizer.step()
-        module.lazy_reset_grad()
+    losses, state = losses_of(
+        entry, tmp_path, engine, entry.comparable_steps, entry.optimizer["lr"]
+    )
     golden = entry.golden["losses"][: entry.comparable_steps]
     np.testing.assert_allclose(losses, golden, rtol=1e-3)
     assert losses[0] == pytest.approx(entry.golden["loss0"][0], rel=1e-4)
     if entry.comparable_steps == len(entry.golden["losses"]):
         check_statistics(entry, state)
+
+
+def losses_of(entry, folder, engine, steps, learning_rate=1e-3):
+    """The losses of a run over the artifacts in a folder, and the state after it."""
+    state = CheckpointState.load_checkpoint(folder / "checkpoint", engine=engine)
+    module = Module(folder / "training_model.onnx", state, folder / "eval_model.onnx")
+    optimizer = Optimizer(folder / "optimizer_model.onnx", module)
+    optimizer.set_learning_rate(learning_rate)
+    losses = []
+    for step in range(steps):
+        feeds = entry.feeds(step % 2)
+        losses.append(float(module(*(feeds[name] for name in module.input_names()))))
+        optimizer.step()
+        module.lazy_reset_grad()
+    return losses, state
 
 
 def check_statistics(entry, state):

@@ -116,5 +116,6 @@ def _as_constant(graph: Graph, given: list[Value | None], value: Any) -> Value |
         first = given[0]
         if first is None:
             raise GradientError("A floating-point attribute needs a first input to take its type.")
-        return graph.add_constant(array.astype(first.dtype))
+        with np.errstate(over="ignore"):  # no bound of Clip is an infinite one
+            return graph.add_constant(array.astype(first.dtype))
     return graph.add_constant(array.astype(np.int64))

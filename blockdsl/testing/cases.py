@@ -19,6 +19,7 @@ from blockdsl.graph import Graph, Value, current, empty_base, input, op
 from blockdsl.graph.op import emit
 from blockdsl.graph.schema import newest, operator
 from blockdsl.graph.tensor import TensorType, elem_type_of
+from blockdsl.testing.precision import stash_settings
 
 Array = npt.NDArray[Any]
 
@@ -248,8 +249,9 @@ class Case:
             constants = [v if isinstance(v, Value) or v is None else op.Identity(v) for v in values]
             made = self.build(*constants)
         else:
-            settings = {
-                key: value(elem_type_of(dtype)) if callable(value) else value
+            elem_type = elem_type_of(dtype)
+            settings = stash_settings(self.op_type, elem_type, self.opset) | {
+                key: value(elem_type) if callable(value) else value
                 for key, value in self.attributes.items()
             }
             made = emit(graph, self.domain, self.op_type, values, settings, self.outputs)

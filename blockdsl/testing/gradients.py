@@ -209,10 +209,9 @@ class _Objective:
     ) -> None:
         self._forward, self._weights, self._feeds = forward, weights, feeds
         values = forward(feeds)
-        size = sum(
-            float(np.abs(_finite(w * v)).sum()) for w, v in zip(weights, values, strict=True)
-        )
-        self.noise = 1e-14 * max(size, 1.0)
+        sizes = [np.abs(w[w != 0] * v[w != 0]) for w, v in zip(weights, values, strict=True)]
+        total = sum(float(size[np.isfinite(size)].sum()) for size in sizes)
+        self.noise = 1e-14 * max(total, 1.0)
         """What rounding may move a value by."""
 
     def slope(self, name: str, direction: Array, step: float) -> float:

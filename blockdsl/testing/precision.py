@@ -16,7 +16,7 @@ from onnx import (
     numpy_helper,
 )
 
-from blockdsl.graph.schema import newest
+from blockdsl.graph.schema import newest, operator
 from blockdsl.graph.tensor import FLOATS, np_dtype
 
 
@@ -84,15 +84,17 @@ def _convert_nodes(nodes: Iterable[NodeProto], elem_type: int, fixed: set[str]) 
                 attribute.i = elem_type
         if node.op_type == "Constant":
             _convert_constant(node, elem_type)
-        if elem_type == TensorProto.DOUBLE and needs_wide_stash(node.op_type, node.attribute):
-            node.attribute.append(helper.make_attribute("stash_type", elem_type))
+        if "stash_type" in stash_settings(node.op_type, elem_type):
+            if all(a.name != "stash_type" for a in node.attribute):
+                node.attribute.append(helper.make_attribute("stash_type", elem_type))
 
 
-def needs_wide_stash(op_type: str, attributes: Iterable[AttributeProto]) -> bool:
-    """Whether an operator computes in float32 unless it is told otherwise."""
-    form = newest(op_type)
-    known = form is not None and "stash_type" in form.attributes
-    return known and all(a.name != "stash_type" for a in attributes)
+def stash_settings(op_type: str, elem_type: int, opset: int | None = None) -> dict[str, int]:
+    """What to set so that an operator computes in float64: some do in float32 unless told."""
+    form = newest(op_type) if opset is None else operator(op_type, opset)
+    if elem_type == TensorProto.DOUBLE and form is not None and "stash_type" in form.attributes:
+        return {"stash_type": elem_type}
+    return {}
 
 
 _TYPE_ATTRIBUTES = {"to", "dtype", "output_dtype", "precision", "softmax_precision", "stash_type"}

@@ -23,10 +23,6 @@ def uniform(name, limit, *shape):
     return np.random.default_rng(seed).uniform(-limit, limit, shape)
 
 
-def normal(name, *shape):
-    return np.random.default_rng([0, zlib.crc32(name.encode())]).standard_normal(shape)
-
-
 def gelu(x):
     return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
 
@@ -179,13 +175,16 @@ NN = [
         ),
         name="line",
     ),
-    row(b.MaxPool(2), [IMAGE], lambda x: windows(x, 2, 2).max((-2, -1))),
-    row(b.MaxPool(3, 1), [IMAGE], lambda x: windows(x, 3, 1).max((-2, -1)), name="overlap"),
+    row(b.MaxPool(2), [IMAGE], lambda x: windows(x, 2, 2).max((-2, -1)), order=1),
+    row(
+        b.MaxPool(3, 1), [IMAGE], lambda x: windows(x, 3, 1).max((-2, -1)), name="overlap", order=1
+    ),
     row(
         b.MaxPool(2, 1, dilation=2),
         [IMAGE],
         lambda x: windows(x, 3, 1)[..., ::2, ::2].max((-2, -1)),
         name="dilated",
+        order=1,
         opset=[10, 18],
     ),
     row(b.AveragePool(2), [IMAGE], lambda x: windows(x, 2, 2).mean((-2, -1))),
@@ -212,9 +211,6 @@ NN = [
         name="two",
         opset=[7, 17],
     ),
-    row(
-        b.Embedding(5, 3), [R(2, 4, ints=5)], lambda i: normal("Embedding.weight", 5, 3)[i], wrt=[]
-    ),
 ]
 
 FIRST = uniform("Sequential/Linear.weight", 3**-0.5, 3, 4)
@@ -224,7 +220,6 @@ SECOND_BIAS = uniform("Sequential/Linear_1.bias", 4**-0.5, 2)
 
 BASIC = [
     row(b.Identity(), [X], lambda x: x),
-    row(b.Cast("float64"), [X], lambda x: x, of=[], wrt=[]),
     row(
         b.Sequential(b.Linear(3, 4), b.Tanh(), b.Linear(4, 2)),
         [X],
@@ -232,4 +227,11 @@ BASIC = [
     ),
 ]
 
-CASES = [*ELEMENTWISE, *REDUCTION, *LINALG, *SHAPE, *NN, *BASIC]
+CASES = [
+    case
+    for row in [*ELEMENTWISE, *REDUCTION, *LINALG, *SHAPE, *NN, *BASIC]
+    for case in row.at_each_opset()
+]
+for case in CASES:
+    if case.opset < 9:  # the first opset in which gradients can count up to a computed size
+        case.symbolic = False

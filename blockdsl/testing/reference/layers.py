@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops import op_resize as resize
 
 Array = npt.NDArray[Any]
 
@@ -86,9 +87,7 @@ class _Pool(OpRun):
             count = (-(-room // steps) if ceil else room // steps) + 1
             count -= (count - 1) * steps >= sizes + begin  # no window begins beyond the input
         beyond = np.maximum((count - 1) * steps + reach - sizes - begin - end, 0)
-        x = _padded(
-            _padded(x, begin, end, fill if inside is None else inside), 0 * end, beyond, fill
-        )
+        x = _padded(_padded(x, begin, end, fill if inside is None else inside), 0 * end, beyond, fill)
         parts = []
         for offset in np.ndindex(*kernel):
             first = np.array(offset) * spread
@@ -163,20 +162,13 @@ class GroupNormalization(OpRun):
     op_domain = ""
 
     def _run(
-        self,
-        x: Array,
-        scale: Array,
-        bias: Array,
-        epsilon: float = 1e-5,
-        num_groups: int = 1,
-        **_: Any,
+        self, x: Array, scale: Array, bias: Array, epsilon: float = 1e-5, num_groups: int = 1, **_: Any
     ) -> tuple[Array]:
         grouped = x.reshape(len(x), num_groups, -1)
         centred = grouped - grouped.mean(axis=2, keepdims=True)
         normal = centred / np.sqrt((centred**2).mean(axis=2, keepdims=True) + epsilon)
         factor, offset = (
-            np.repeat(t, x.shape[1] // len(t)).reshape(-1, *[1] * (x.ndim - 2))
-            for t in (scale, bias)
+            np.repeat(t, x.shape[1] // len(t)).reshape(-1, *[1] * (x.ndim - 2)) for t in (scale, bias)
         )
         return (normal.reshape(x.shape) * factor + offset,)
 
@@ -212,6 +204,36 @@ class LogSoftmax(_Exponential):
         return (shifted - np.log(np.exp(shifted).sum(axis=axes, keepdims=True)),)
 
 
+class Resize(resize.Resize):
+    """`onnx.reference` knows neither the form of opset 10 nor axes that count from the end."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, roi: Any = None, scales: Any = None, *rest: Any, **given: Any) -> Any:
+        if self.run_params["opsets"].get("", 13) < 11:
+            given = {"mode": given["mode"], **_PLAIN}
+            return super()._run(x, None, roi, **given)
+        sizes, *_ = *rest, None
+        scales = scales if np.size(scales) else None
+        if given.get("axes") is not None:
+            given["axes"] = [a % x.ndim for a in given["axes"]]
+        return super()._run(x, roi, scales, sizes if np.size(sizes) else None, **given)
+
+
+class Upsample(resize.Resize):
+    """`onnx.reference` knows whole scales only, and not those that are an attribute."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, scales: Any = None, **given: Any) -> Any:
+        attribute = [a.floats for a in self.onnx_node.attribute if a.name == "scales"]
+        scales = np.array(attribute[0]) if attribute else scales
+        return super()._run(x, None, scales, mode=given.get("mode") or "nearest", **_PLAIN)
+
+
+_PLAIN = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+
+
 OPERATORS: list[Any] = [
     AveragePool,
     ConvTranspose,
@@ -221,5 +243,7 @@ OPERATORS: list[Any] = [
     LogSoftmax,
     LpPool,
     MaxPool,
+    Resize,
     Softmax,
+    Upsample,
 ]
