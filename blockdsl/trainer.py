@@ -181,23 +181,20 @@ class Trainer:
         if validation is not None:
             check_repeatable(validation, "validation")
             self._check_eval_model()
-        for name, value in (
-            ("gradient_accumulation", gradient_accumulation),
-            ("eval_every", eval_every),
-            ("checkpoint_every", checkpoint_every),
-        ):
-            if value is not None and value < 1:
-                raise DataError(f"{name} is at least 1, not {value}.")
+        _check_positive("gradient_accumulation", gradient_accumulation)
+        _check_positive("eval_every", eval_every)
+        _check_positive("checkpoint_every", checkpoint_every)
         steps_per_epoch = _steps(data, gradient_accumulation)
         schedule = self._schedule(learning_rate, warmup_steps, decay, epochs, steps_per_epoch)
         folder = Path(checkpoint_directory or self._directory / CHECKPOINTS)
         history = History()
+        self.module.lazy_reset_grad()  # gradients may be left of a run that was interrupted
 
         def save() -> None:
             self.save(folder / f"{self._prefix}step-{self.step:08d}")
 
-        def validate() -> None:
-            measures = self.evaluate(validation, metrics)  # type: ignore[arg-type]
+        def validate(held_out: Iterable[Batch]) -> None:
+            measures = self.evaluate(held_out, metrics)
             history.evaluations.append((self.step, measures))
             bar.report(self.step, measures)
             if on_evaluation is not None:
@@ -214,12 +211,12 @@ class Trainer:
                     if on_step is not None:
                         on_step(self.step, loss)
                     if validation is not None and eval_every and self.step % eval_every == 0:
-                        validate()
+                        validate(validation)
                     if checkpoint_every and self.step % checkpoint_every == 0:
                         save()
                 self.state.properties["epoch"], self.state.properties["batch"] = epoch + 1, 0
                 if validation is not None and not eval_every:
-                    validate()
+                    validate(validation)
         if checkpoint_every and history.losses and self.step % checkpoint_every:
             save()
         return history
@@ -351,6 +348,11 @@ def latest_checkpoint(artifacts: StrPath, prefix: str = "") -> Path | None:
         if path.name.removeprefix(f"{prefix}step-").isdigit()
     ]
     return max(found, key=lambda path: (path.stat().st_mtime_ns, path.name), default=None)
+
+
+def _check_positive(name: str, value: int | None) -> None:
+    if value is not None and value < 1:
+        raise DataError(f"{name} is at least 1, not {value}.")
 
 
 def _steps(data: Iterable[Batch], accumulation: int) -> int:

@@ -63,5 +63,5 @@ with tempfile.TemporaryDirectory() as folder:
 
 below = np.mean(target < quantile)
 print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f}; {below:.1%} of the targets are below the curve")
-assert losses[-1] < losses[0] / 2
+assert losses[-1] < 0.06 < losses[0]  # the noise alone costs 0.053
 assert abs(below - 0.9) < 0.02

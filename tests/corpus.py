@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -60,6 +60,23 @@ class NodeTest:
     def float_outputs(self) -> list[str]:
         outputs = self.model.graph.output
         return [o.name for o in outputs if o.type.tensor_type.elem_type in FLOATS]
+
+    def with_constants(self) -> NodeTest:
+        """The same test, its integers and booleans constants of the model instead of inputs."""
+        model = ModelProto.FromString(self.model.SerializeToString())
+        fixed = {
+            i.name
+            for i in model.graph.input
+            if i.type.HasField("tensor_type") and i.type.tensor_type.elem_type not in FLOATS
+        }
+        given = [i for i in model.graph.input if i.name not in fixed]
+        del model.graph.input[:]
+        model.graph.input.extend(given)
+        model.graph.initializer.extend(
+            numpy_helper.from_array(np.asarray(self.feeds[name]), name) for name in sorted(fixed)
+        )
+        feeds = {name: value for name, value in self.feeds.items() if name not in fixed}
+        return replace(self, model=model, feeds=feeds)
 
     def __str__(self) -> str:
         return self.name.removeprefix("test_")

@@ -14,7 +14,7 @@ from blockdsl.testing import assert_close, evaluate
 from tests.engines import run
 
 
-def with_gradients(model, outputs, wrt):
+def with_gradients(model, outputs, wrt, check=True):
     """A model that also takes a cotangent `<output>_seed` for each of these outputs, and gives the
     gradients of their products; it passes the full check."""
     graph = Graph(type(model).FromString(model.SerializeToString()))
@@ -23,10 +23,12 @@ def with_gradients(model, outputs, wrt):
         for output in outputs:
             kind = graph.type_of(output)
             seed = graph.add_input(f"{output}_seed", kind.elem_type, kind.shape)
-            terms.append((graph.value(output) * seed).sum())
+            term = (graph.value(output) * seed).sum()
+            terms.append(term.cast(terms[0].dtype) if terms else term)
         gradients = build_gradients(graph, functools.reduce(operator.add, terms), wrt)
     graph.set_outputs([*gradients.values(), *outputs])
-    graph.check()
+    if check:
+        graph.check()
     return graph.proto
 
 
@@ -38,7 +40,9 @@ def check_parity(single, double, feeds, outputs, wrt, rng, rtol=None):
     graph.set_outputs(outputs)
     for output, value in zip(outputs, evaluate(graph.proto)(wide), strict=True):
         feeds = {**feeds, f"{output}_seed": rng.standard_normal(value.shape)}
-    graph_64, graph_32 = (with_gradients(model, outputs, wrt) for model in (double, single))
+    graph_32 = with_gradients(single, outputs, wrt)
+    # Some schemas take no float64, and neither does onnx's inference of some function bodies.
+    graph_64 = with_gradients(double, outputs, wrt, check=False)
     expected = evaluate(graph_64)(in_type_of(graph_64, feeds))
     found = run(graph_32, in_type_of(graph_32, feeds))
     for name, got, value in zip(wrt, found, expected, strict=False):

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import blockdsl
-from blockdsl import artifacts, optim
+from blockdsl import artifacts, blocks, op, optim
 from blockdsl.api import CheckpointState, Module, Optimizer
 from blockdsl.artifacts import LossType, OptimType, generate_artifacts
 from blockdsl.backend import checkpoint as codec
@@ -262,6 +262,28 @@ def test_what_the_loss_does_not_depend_on_is_not_trained(tmp_path):
     assert parameters(tmp_path) == (WEIGHTS, [])
 
 
+def test_constants_and_settings_are_not_trained(tmp_path):
+    class Net(blockdsl.ForwardBlock):
+        def build(self, x):
+            scaled = (x - np.float32([1, 2, 3])) * blocks.Constant([2.0, 3.0, 4.0])()
+            hidden = blocks.Linear(3, 4)(scaled)
+            large = op.Resize(hidden, scales=np.float32([1, 2]))
+            return blocks.BatchNorm(8)(large)
+
+    with blockdsl.empty_base():
+        net = Net()
+        net(blockdsl.input("x", shape=("batch", 3)))
+        model = net.to_model_proto()
+    resize = next(node for node in model.graph.node if node.op_type == "Resize")
+    scales = next(t for t in model.graph.initializer if t.name == resize.input[2])
+    scales.name = resize.input[2] = "up.scales"  # as an exporter might name it
+    generate(tmp_path, model, loss=LossType.MSELoss)
+    made = ["Linear.weight", "Linear.bias", "BatchNorm.weight", "BatchNorm.bias"]
+    state = codec.load(tmp_path / "checkpoint")
+    assert list(state.trainable) == [f"Net/{name}" for name in made]
+    assert list(state.frozen) == ["Net/BatchNorm.running_mean", "Net/BatchNorm.running_var"]
+
+
 # -- the other parameters ----------------------------------------------------------------------
 
 
@@ -485,7 +507,9 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "kind", "message"), MISTAKES, ids=str)
+@pytest.mark.parametrize(
+    ("changes", "kind", "message"), MISTAKES, ids=["-".join(changes) for changes, *_ in MISTAKES]
+)
 def test_mistakes(tmp_path, changes, kind, message):
     with pytest.raises(BlockError, match=message) as caught:
         generate(tmp_path / "run", **changes)

@@ -209,6 +209,20 @@ def test_nothing_to_export_by_default(here):
     assert "--output-names" in run("export", "run", "-o", "m.onnx", ok=False)
 
 
+@pytest.mark.filterwarnings("default")
+def test_a_warning_is_a_line_too(here):
+    Path("warns.py").write_text(
+        "import warnings, blockdsl\n"
+        "class Loss(blockdsl.Block):\n"
+        "    def build(self, y):\n"
+        "        warnings.warn('mind the gap', blockdsl.BlockWarning, stacklevel=1)\n"
+        "        return y.square().mean()\n"
+    )
+    done = CliRunner().invoke(app, ["generate", "model.onnx", "--loss", "warns:Loss"])
+    assert done.exit_code == 0
+    assert done.stderr == "mind the gap\n"
+
+
 def test_debug_shows_where_an_error_comes_from(here):
     done = CliRunner().invoke(app, ["--debug", "info", "gone"])
     assert isinstance(done.exception, blockdsl.BlockError)

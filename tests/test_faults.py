@@ -367,8 +367,9 @@ def check_operator(folder, engine, build, opset=17):
 
     model = forward(whole, (2, 4, 5, 5), opset=opset)
     x = normal(2, 4, 5, 5)
-    check_gradients(model, {"x": x})
     generate(folder, model)
+    trained = list(codec.load(folder / "checkpoint").trainable)
+    check_gradients(model, {"x": x}, wrt=["x", *trained])
     shape = [d.dim_value for d in model.graph.output[0].type.tensor_type.shape.dim]
     Run(folder, engine).train(x, np.zeros(shape, np.float32))
 

@@ -291,6 +291,17 @@ def test_refuses_a_reduction(name):
     assert isinstance(caught.value, BlockError)
 
 
+def test_refuses_a_reduction_set_by_a_subclass():
+    class Mine(losses.Loss):
+        reduction = "avg"
+
+        def elementwise(self, prediction, target):
+            return prediction - target
+
+    with blockdsl.empty_base(), pytest.raises(LossError, match="Reduction avg not supported"):
+        Mine()(blockdsl.input("x", shape=(2,)))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -353,7 +364,7 @@ def test_refuses_predictions(loss, dtype, shape, message):
             "float32",
             ("N", 2),
             r"input target of the type float32\[N, 2\] already, and MSELoss needs the type "
-            r"float32\[N, 3\].*MSELoss\(\)\(..., target_name='target2'\)",
+            r"float32\[N, 3\]. If that is another target, name this one: target_name='target2'.",
         ),
         (losses.MSELoss(), "target", "float32", ("N", 1), r"float32\[N, 1\] already"),
         (losses.MSELoss(), "target", "float64", ("N", 3), r"float64\[N, 3\] already"),
@@ -367,6 +378,13 @@ def test_refuses_targets(loss, name, dtype, shape, message):
         blockdsl.input(name, dtype, shape)
         with pytest.raises(GraphError, match=message):
             loss(x)
+
+
+def test_refuses_labels_along_another_axis():
+    with blockdsl.empty_base():
+        blockdsl.input("labels", "int64", ("N", 7))
+        with pytest.raises(GraphError, match=r"the last axis of the scores, say axis=-1"):
+            losses.CrossEntropyLoss()(blockdsl.input("x", shape=("N", 7, 3)))
 
 
 def test_refuses_targets_that_are_computed_larger():

@@ -7,8 +7,8 @@ import onnxruntime
 import pytest
 
 import blockdsl
-from blockdsl import optim
-from blockdsl.artifacts import OptimType
+from blockdsl import blocks, optim
+from blockdsl.artifacts import LossType, OptimType, generate_artifacts
 from blockdsl.errors import (
     ArtifactError,
     CheckpointError,
@@ -100,6 +100,13 @@ def test_learning_rate_stays_after_a_warmup_without_decay(folder, batches, engin
     trainer = Trainer(folder, engine=engine)
     quietly(trainer, batches, epochs=2, learning_rate=0.1, warmup_steps=4)
     assert trainer.optimizer.get_learning_rate() == np.float32(0.1)
+
+
+def test_gradients_that_are_left_over_are_forgotten(folder, batches, engine):
+    expected = quietly(Trainer(folder, engine=engine), batches).losses
+    trainer = Trainer(folder, engine=engine)
+    trainer.module(*small.data(seed=1))
+    assert quietly(trainer, batches).losses == expected
 
 
 @pytest.mark.parametrize("form", ["tuples", "mappings", "loader"])
@@ -205,6 +212,28 @@ def test_resumed_run_is_bit_for_bit_the_whole_run(tmp_path, optimizer, stopped_a
     assert rest.losses == history.losses[begin:]
     assert resumed.step == whole.step
     for name, value in small.values(whole).items():
+        assert np.array_equal(small.values(resumed)[name], value)
+
+
+def test_running_statistics_are_resumed(tmp_path, batches, engine):
+    class Net(blockdsl.ForwardBlock):
+        def build(self, x):
+            hidden = blocks.BatchNorm(8)(blocks.Linear(4, 8)(x)).relu()
+            return blocks.Linear(8, 2)(hidden)
+
+    with blockdsl.empty_base():
+        net = Net()
+        net(blockdsl.input("x", shape=("batch", 4)))
+        model = net.to_model_proto()
+    settings = {"loss": LossType.MSELoss, "optimizer": OptimType.AdamW}
+    generate_artifacts(model, artifact_directory=tmp_path, **settings)
+    whole = Trainer(tmp_path, engine=engine)
+    before = small.values(whole)
+    quietly(whole, batches, epochs=2, checkpoint_every=7)
+    resumed = Trainer.resume(tmp_path, tmp_path / "checkpoints" / "step-00000007", engine=engine)
+    quietly(resumed, batches, epochs=2)
+    for name, value in small.values(whole).items():
+        assert not np.array_equal(before[name], value)
         assert np.array_equal(small.values(resumed)[name], value)
 
 
@@ -349,6 +378,21 @@ def test_unwritable_checkpoint_folder(folder, batches, tmp_path, engine):
     trainer = Trainer(folder, engine=engine)
     with pytest.raises(CheckpointError, match=r"The folder .* cannot be made"):
         trainer.save(tmp_path / "file" / "step")
+
+
+def test_corrupt_files(tmp_path, engine):
+    small.generate(tmp_path)
+    for name, message in [
+        ("checkpoint", "checkpoint"),
+        ("training_model.onnx", "training_model.onnx"),
+        ("optimizer_model.onnx", "optimizer_model.onnx"),
+    ]:
+        whole = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(blockdsl.BlockError, match=message):
+            Trainer(tmp_path, engine=engine)
+        (tmp_path / name).write_bytes(whole)
+    Trainer(tmp_path, engine=engine)
 
 
 def test_unknown_device(folder):

@@ -41,6 +41,12 @@ class Entry:
     def model(self) -> ModelProto:
         return onnx.load(FOLDER / self.file)
 
+    @property
+    def trained(self) -> list[str]:
+        """The parameters, with every initializer that holds a part of one."""
+        parts = [name for names in self.split_parameters for name in names]
+        return list(dict.fromkeys([*self.parameters, *parts]))
+
     @cached_property
     def golden(self) -> dict[str, np.ndarray]:
         with np.load(FOLDER / f"{self.name}.npz") as stored:

@@ -15,8 +15,17 @@ from blockdsl.graph.check import is_small
 from blockdsl.graph.model import Graph
 from blockdsl.graph.tensor import FLOATS
 
-_MADE_BY_EXPORTERS = re.compile(r"^(val_\d+|/.*)$")
-"""How exporters name the constants they make: PyTorch's `val_3`, `/encoder/Constant_output_0`."""
+_CONSTANTS = re.compile(r"^(val_\d+|/.*|constant/.*)$")
+"""How constants are named that somebody's code made: PyTorch's exporters `val_3` and
+`/encoder/Constant_output_0`, our blocks `constant/float32/[0.5,2.0]`."""
+
+_SETTINGS = {
+    "BatchNormalization": (3, 4),  # the running statistics
+    "NegativeLogLikelihoodLoss": (2,),  # the weights of the classes
+    "Resize": (1, 2),  # the region and the scales
+    "SoftmaxCrossEntropyLoss": (2,),
+}
+"""Inputs that say how an operator works, and are no parameters whatever they are named."""
 
 
 def resolve(
@@ -70,27 +79,27 @@ def resolve(
 def parameter_names(graph: Graph) -> list[str]:
     """The initializers that are parameters, as far as a model tells.
 
-    They are floating-point and have a rank. Running statistics of batch normalisation, masks (any
-    value that is not finite) and the constants that exporters make are no parameters.
+    They are floating-point and have a rank. Settings of operators (the running statistics of batch
+    normalisation), masks (any value that is not finite) and constants are no parameters.
     """
-    statistics = {
-        name
+    settings = {
+        node.input[slot]
         for node in graph.proto.graph.node
-        if node.op_type == "BatchNormalization"
-        for name in node.input[3:5]
+        for slot in _SETTINGS.get(node.op_type, ())
+        if slot < len(node.input)
     }
     made = set(graph.parameters)
     return [
         tensor.name
         for tensor in graph.proto.graph.initializer
-        if tensor.name in made or (tensor.name not in statistics and _looks_trained(graph, tensor))
+        if tensor.name in made or (tensor.name not in settings and _looks_trained(graph, tensor))
     ]
 
 
 def _looks_trained(graph: Graph, tensor: TensorProto) -> bool:
     if tensor.data_type not in FLOATS or not tensor.dims or tensor.name in graph.constants_made:
         return False
-    if _MADE_BY_EXPORTERS.match(tensor.name):
+    if _CONSTANTS.match(tensor.name):
         return False
     return not is_small(tensor) or bool(
         np.isfinite(numpy_helper.to_array(tensor).astype(np.float64)).all()

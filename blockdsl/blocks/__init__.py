@@ -39,15 +39,8 @@ from blockdsl.blocks.elementwise import (
     Where,
 )
 from blockdsl.blocks.linalg import Gemm, Linear, MatMul
-from blockdsl.blocks.nn import (
-    BatchNorm,
-    Conv,
-    Dropout,
-    Embedding,
-    LayerNorm,
-    LogSoftmax,
-    Softmax,
-)
+from blockdsl.blocks.nn import Conv, Dropout, Embedding, LogSoftmax, Softmax
+from blockdsl.blocks.normalization import BatchNorm, LayerNorm
 from blockdsl.blocks.pooling import AveragePool, GlobalAveragePool, MaxPool
 from blockdsl.blocks.reduction import ReduceAllL2, ReduceMax, ReduceMean, ReduceMin, ReduceSum
 from blockdsl.blocks.shape import (

@@ -1,7 +1,8 @@
-"""The application that the commands are added to, and how a mistake is told."""
+"""The application that the commands are added to, and how mistakes are told."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -18,16 +19,26 @@ class _Commands(TyperGroup):
     """Commands whose errors are a line of text, unless `--debug` asks for the traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except BlockError as error:
-            if ctx.params.get("debug"):
-                raise
-            # A console of its own: the stream of errors may have been replaced since the import.
-            Console(stderr=True, soft_wrap=True, highlight=False).print(
-                " ".join(str(error).split()), style="red", markup=False
-            )
-            raise typer.Exit(1) from error
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            try:
+                return super().invoke(ctx)
+            except BlockError as error:
+                if ctx.params.get("debug"):
+                    raise
+                _print_line(error, "red")
+                raise typer.Exit(1) from error
+
+
+def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+    _print_line(message, "yellow")
+
+
+def _print_line(message: object, colour: str) -> None:
+    # A console of its own: the stream of errors may have been replaced since the import.
+    Console(stderr=True, soft_wrap=True, highlight=False).print(
+        " ".join(str(message).split()), style=colour, markup=False
+    )
 
 
 app = typer.Typer(

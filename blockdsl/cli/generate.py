@@ -27,7 +27,7 @@ def generate(
         str,
         typer.Option(
             help=f"{', '.join(LOSSES)}; none if the model's first output is the loss; or a block "
-            "of your own: package.module:Class or package.module:Class(gamma=2)."
+            "with its arguments, also of your own: blockdsl.loss:CrossEntropyLoss(axis=-1)."
         ),
     ],
     optimizer: Annotated[

@@ -15,7 +15,7 @@ from onnx import NodeProto
 from blockdsl.errors import BlockWarning, GradientError, UnknownNameError, near
 from blockdsl.gradient import node as forward
 from blockdsl.gradient.functions import function_of, inlined
-from blockdsl.gradient.registry import NO_GRADIENT, WANTED, Rule, rule_of
+from blockdsl.gradient.registry import NO_GRADIENT, READERS, WANTED, Rule, rule_of
 from blockdsl.graph import activate, op
 from blockdsl.graph.index import inputs_of
 from blockdsl.graph.model import Graph
@@ -132,8 +132,13 @@ def _stops(node: NodeProto) -> bool:
 
 
 def _carries(graph: Graph, name: str) -> bool:
-    """Whether a gradient can flow through a value: a float tensor, or something not a tensor."""
-    return not graph.is_tensor(name) or graph.type_of(name).is_float
+    """Whether a gradient can flow through a value: a float tensor, something that is not a tensor,
+    or integers that stand for floats."""
+    if not graph.is_tensor(name) or graph.type_of(name).is_float:
+        return True
+    node = graph.producer(name)
+    rule = None if node is None else rule_of(node.op_type, _domain(node))
+    return rule is not None and rule.straight_through
 
 
 def _domain(node: NodeProto) -> str:
@@ -224,17 +229,33 @@ def _propagate(
 ) -> Mapping[str, Value]:
     """Carry cotangents from the end of the path to its beginning."""
     wanted = frozenset(wrt).union(*(node.output for node in path))
+    readers: dict[str, set[str]] = {}
     for node in reversed(path):
+        rule = rule_of(node.op_type, _domain(node))
+        assert rule is not None
         if any(output in table for output in node.output):
-            rule = rule_of(node.op_type, _domain(node))
-            assert rule is not None
             with graph.scope(node.name or node.op_type):
-                _apply(graph, node, rule, table, wanted)
+                _apply(graph, node, rule, table, wanted, readers)
+        _note_reader(node, readers)
     return table
 
 
+def _note_reader(node: NodeProto, readers: dict[str, set[str]]) -> None:
+    """Note what reads the inputs of a node: its operator, and past a cast what reads that."""
+    found = {node.op_type}
+    if node.op_type in ("Cast", "CastLike", "Identity"):
+        found |= readers.get(node.output[0], set())
+    for name in node.input:
+        readers.setdefault(name, set()).update(found)
+
+
 def _apply(
-    graph: Graph, node: NodeProto, rule: Rule, table: dict[str, Value], wanted: frozenset[str]
+    graph: Graph,
+    node: NodeProto,
+    rule: Rule,
+    table: dict[str, Value],
+    wanted: frozenset[str],
+    readers: Mapping[str, set[str]],
 ) -> None:
     """Call the rule of a node and add what it returns to the cotangents of the inputs."""
     form = graph.operator_of(node)
@@ -245,6 +266,8 @@ def _apply(
     named = forward.attributes(node, form, rule.attributes)
     if rule.sees_bodies:
         named[WANTED] = wanted
+    if rule.sees_readers:
+        named[READERS] = readers.get(node.output[0], frozenset())
     returned = rule.function(
         cotangents if rule.several_outputs else cotangents[0],
         outputs if rule.several_outputs else outputs[0],

@@ -14,7 +14,8 @@ and asking for `y[i]` declares an optional output on the node.
 
 An operator with bodies (`If`, `Loop`, `Scan`) reads tensors of the scope around them that are none
 of its inputs. Its rule asks for `wanted`, the names that cotangents are wanted for, and returns
-after the cotangents of the inputs a mapping from such names to theirs.
+after the cotangents of the inputs a mapping from such names to theirs. A rule that asks for
+`readers` gets the set of the operators that read its first output.
 
 What an older opset writes as an attribute arrives as the input that newer ones have. Undoing
 broadcasts, summing over uses, and skipping what nobody asked for is the engine's work.
@@ -46,6 +47,8 @@ class Rule:
     broadcast: bool
     inputs: int
     sees_bodies: bool
+    sees_readers: bool
+    straight_through: bool
 
     @property
     def formula(self) -> str:
@@ -56,6 +59,9 @@ class Rule:
 WANTED = "wanted"
 """The keyword of a rule of an operator with bodies."""
 
+READERS = "readers"
+"""The keyword of a rule that depends on what the model does with the operator's output."""
+
 RULES: dict[tuple[str, str], Rule] = {}
 """(domain, operator) -> rule."""
 
@@ -64,7 +70,7 @@ NO_GRADIENT: dict[tuple[str, str], str] = {}
 
 
 def vjp(
-    *op_types: str, domain: str = "", broadcast: bool = False
+    *op_types: str, domain: str = "", broadcast: bool = False, straight_through: bool = False
 ) -> Callable[[Function], Function]:
     """Register the gradient rule of an operator, or of several that share it.
 
@@ -73,6 +79,8 @@ def vjp(
         domain: Their domain.
         broadcast: The operator broadcasts its inputs to one shape: their cotangents, given in
             that shape, are summed back.
+        straight_through: The integers that the operator returns stand for floats, and have a
+            cotangent of that type: gradients flow through quantization.
 
     Returns:
         A decorator that returns the function unchanged. A later rule replaces an earlier one.
@@ -90,7 +98,8 @@ def vjp(
 
     def register(function: Function) -> Function:
         for op_type in op_types:
-            RULES[domain, op_type] = _checked(op_type, domain, function, broadcast)
+            rule = _checked(op_type, domain, function, broadcast, straight_through)
+            RULES[domain, op_type] = rule
             NO_GRADIENT.pop((domain, op_type), None)
         return function
 
@@ -114,13 +123,19 @@ def rule_of(op_type: str, domain: str = "") -> Rule | None:
     return RULES.get((domain, op_type))
 
 
-def _checked(op_type: str, domain: str, function: Callable[..., Any], broadcast: bool) -> Rule:
+def _checked(
+    op_type: str,
+    domain: str,
+    function: Callable[..., Any],
+    broadcast: bool,
+    straight_through: bool,
+) -> Rule:
     shown = f"{domain}::{op_type}" if domain else op_type
     parameters = list(inspect.signature(function).parameters.values())
     variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-    attributes = tuple(name for name in keywords if name != WANTED)
+    attributes = tuple(name for name in keywords if name not in (WANTED, READERS))
     form = newest(op_type, domain)
     if form is not None:
         _check_against_schema(shown, form, positional, variadic, attributes)
@@ -135,6 +150,8 @@ def _checked(op_type: str, domain: str, function: Callable[..., Any], broadcast:
         broadcast,
         inputs=len(positional) - 2,
         sees_bodies=WANTED in keywords,
+        sees_readers=READERS in keywords,
+        straight_through=straight_through,
     )
 
 

@@ -7,14 +7,25 @@ and its outputs are typed. So validation costs what was added, never what the mo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import copy
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, TypeProto, checker, helper, numpy_helper
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    checker,
+    helper,
+    numpy_helper,
+)
 
 from blockdsl.errors import GraphError, UnknownNameError, near
-from blockdsl.graph import microsoft
+from blockdsl.graph import microsoft, nested
 from blockdsl.graph.check import is_small, skeleton
 from blockdsl.graph.fold import Known, fold, known, known_shape, reshaped
 from blockdsl.graph.infer import infer_outputs
@@ -197,10 +208,7 @@ class Index:
         return fold(node, integers)
 
     def _has_rank(self, name: str) -> bool:
-        found = self._types.get(name)
-        if found is None:
-            return False
-        return not found.HasField("tensor_type") or found.tensor_type.HasField("shape")
+        return has_rank(self._types.get(name))
 
     def _admit(self, node: NodeProto) -> None:
         """Check a node that was appended by hand, and index it."""
@@ -247,7 +255,39 @@ class Index:
             return microsoft.infer_outputs(node, types)
         constants = {n: self._constants[n] for n in node.input if n in self._constants}
         opsets = [helper.make_opsetid(d, v) for d, v in self._opsets.items()]
-        return infer_outputs(op, node, types, constants, opsets, self.proto.ir_version)
+        found = infer_outputs(op, node, types, constants, opsets, self.proto.ir_version)
+        if node.op_type in WITH_BODIES and not node.domain:
+            self._infer_through_bodies(node, types, found)
+        return found
+
+    def _infer_through_bodies(
+        self, node: NodeProto, types: Mapping[str, TypeProto], found: dict[str, TypeProto]
+    ) -> None:
+        """Add the outputs that ONNX left without a rank, from the nodes of the bodies."""
+        if all(has_rank(found.get(name)) for name in node.output if name):
+            return
+        made = [self._infer_body(*b) for b in nested.entering(node, types, self.opset())]
+        for name, proto in zip(node.output, nested.leaving(node, made) if made else (), strict=False):
+            if proto is not None and name and not has_rank(found.get(name)):
+                found[name] = proto
+
+    def _infer_body(
+        self, body: GraphProto, inputs: Sequence[TypeProto | None]
+    ) -> list[TypeProto | None]:
+        """The types of a body's outputs."""
+        inner = copy.copy(self)
+        inner.names = Namer()
+        for field in ("_types", "_tensors", "_constants", "_producers"):
+            setattr(inner, field, ChainMap({}, getattr(self, field)))
+        for given, known_type in zip(body.input, inputs, strict=True):
+            inner._declare(given.name, known_type or given.type)
+        for tensor in body.initializer:
+            inner._declare_initializer(tensor)
+        for child in body.node:
+            op = inner.operator_of(child)
+            untyped = op is None or any(name not in inner._types for name in reads(child))
+            inner._register(child, {} if untyped else inner._infer(child, op))
+        return [inner._types.get(output.name) for output in body.output]
 
     def _register(self, node: NodeProto, types: Mapping[str, TypeProto]) -> None:
         for name in filter(None, node.output):
@@ -274,6 +314,13 @@ class Index:
         self._declare(tensor.name, helper.make_tensor_type_proto(tensor.data_type, tensor.dims))
         if is_small(tensor):
             self._constants[tensor.name] = tensor
+
+
+def has_rank(proto: TypeProto | None) -> bool:
+    """Whether a type is known well enough: a tensor's with its rank, or one that is no tensor's."""
+    if proto is None:
+        return False
+    return not proto.HasField("tensor_type") or proto.tensor_type.HasField("shape")
 
 
 def inputs_of(node: NodeProto) -> Iterable[str]:

@@ -60,8 +60,6 @@ def infer_outputs(
         for name in node.output:
             if name in found:
                 _supply_rank(found[name], supplement(node, types))
-    if operator.name == "Loop" and not operator.domain:
-        _supply_ranks_of_states(node, types, found)
     return found
 
 
@@ -75,20 +73,6 @@ def _supply_rank(proto: TypeProto, rank: int | None) -> None:
         proto.tensor_type.shape.SetInParent()
         for _ in range(rank):
             proto.tensor_type.shape.dim.add()
-
-
-def _supply_ranks_of_states(node: NodeProto, types: Types, found: dict[str, TypeProto]) -> None:
-    """What a loop carries may change its dimensions from step to step, but not its rank."""
-    body = next(a.g for a in node.attribute if a.name == "body")
-    states = len(node.input) - 2
-    for i, name in enumerate(node.output):
-        if i < states:
-            rank = _rank(types, node.input[i + 2])
-        else:
-            made = TensorType.of(body.output[i + 1].type)
-            rank = None if made is None or made.shape is None else len(made.shape) + 1
-        if name in found and found[name].HasField("tensor_type"):
-            _supply_rank(found[name], rank)
 
 
 def describe(proto: TypeProto) -> str:
@@ -185,6 +169,7 @@ _RANK_RULES: dict[str, Callable[[NodeProto, Types], int | None]] = {
     "Squeeze": _of_squeeze,
     "Unsqueeze": _of_unsqueeze,
     **dict.fromkeys(("CenterCropPad", "Split", "TopK"), _same_rank),
+    "STFT": lambda node, types: 4,
     "Tile": _same_rank,
     "Pad": _same_rank,
     "Slice": _same_rank,

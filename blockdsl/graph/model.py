@@ -102,8 +102,8 @@ class Graph(Index):
     def add_constant(self, array: np.ndarray, hint: str = "constant") -> Value:
         """An initializer that is not a parameter; equal small ones are shared."""
         array = np.asarray(array)
-        key = (array.dtype.str, array.dtype.name, array.shape, array.tobytes())
         small = array.nbytes <= 256
+        key = (array.dtype, array.shape, array.tobytes() if small else b"")
         if small and key in self._interned:
             return self.value(self._interned[key])
         with self.names.root():

@@ -40,10 +40,7 @@ class Loss(Block):
 
     def __post_init__(self) -> None:
         if self.reduction not in self.REDUCTIONS:
-            raise LossError(
-                f"Reduction {self.reduction} not supported. {type(self).__name__} has "
-                f"{', '.join(map(repr, self.REDUCTIONS))}."
-            )
+            raise self._unknown_reduction()
 
     @abstractmethod
     def elementwise(self, prediction: Value, target: Value) -> Value:
@@ -90,8 +87,16 @@ class Loss(Block):
             return losses
         if self.reduction == "sum":
             return losses.sum()
+        if self.reduction != "mean":
+            raise self._unknown_reduction()
         # A quotient of means, not of sums: those overflow in float16.
         return losses.mean() if weights is None else losses.mean() / weights.mean()
+
+    def _unknown_reduction(self) -> LossError:
+        known = ", ".join(map(repr, self.REDUCTIONS))
+        return LossError(
+            f"Reduction {self.reduction} not supported. {type(self).__name__} has {known}."
+        )
 
     def checked(self, name: str) -> Value:
         """The prediction, which must be a floating-point tensor."""
@@ -106,7 +111,7 @@ class Loss(Block):
     def given(self, name: str, wanted: TensorType, rename: str, broadcast: bool = True) -> Value:
         """The target: the tensor of that name, or a new input."""
         loss = type(self).__name__
-        advice = f"If that is another target, name this one: {loss}()(..., {rename})."
+        advice = f"If that is another target, name this one: {rename}."
         return input_of(name, wanted, f"{loss} needs", advice, broadcast)
 
 

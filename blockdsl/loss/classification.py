@@ -73,10 +73,8 @@ class ClassLoss(Loss):
         """`-w[t] log(p[t])` for the label t, smoothed if asked for; 0 where it is ignored."""
         axis = self._class_axis(prediction)
         log_p = self.log_probabilities(prediction, axis)
-        classes, beside = (
-            self._classes(prediction, axis),
-            (-1,) + (1,) * (prediction.rank - 1 - axis),
-        )
+        classes = self._classes(prediction, axis)
+        beside = (-1,) + (1,) * (prediction.rank - 1 - axis)
         hit = target.unsqueeze(axis).equal(np.arange(classes).reshape(beside))
         losses = -self._of_labels(prediction, target) * where(hit, log_p, 0).sum(axis)
         if self.label_smoothing:
@@ -114,7 +112,8 @@ class ClassLoss(Loss):
             )
         axis = axis_in(1 if self.axis is None else self.axis, rank)
         classes, shape = scores.shape[axis], np.shape(self.weight)
-        if self.weight is not None and (len(shape) != 1 or shape[0] != classes != str(classes)):
+        known = (classes,) if isinstance(classes, int) else shape[:1]
+        if self.weight is not None and (len(shape) != 1 or shape != known):
             raise LossError(
                 f"{loss} needs one weight for each class, and got an array of the shape {shape}: "
                 f"{scores!s} has the type {scores.type}, with the classes along axis {axis}."
@@ -136,7 +135,10 @@ class ClassLoss(Loss):
         short = name in graph and graph.type_of(name).elem_type == TensorProto.INT32
         shape = tuple(d for i, d in enumerate(scores.shape) if i != axis)
         wanted = TensorType(TensorProto.INT32 if short else TensorProto.INT64, shape)
-        return self.given(name, wanted, f"labels_name='{name}2'", broadcast=False)
+        rename = f"labels_name='{name}2'"
+        if self.axis is None and scores.rank > 2:
+            rename += "; if the classes are along the last axis of the scores, say axis=-1"
+        return self.given(name, wanted, rename, broadcast=False)
 
     def _at_axis_1(self, scores: Value, labels: Value, axis: int) -> Value:
         """The operator, on scores whose axis of classes is moved to where it expects it."""

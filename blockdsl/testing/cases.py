@@ -19,7 +19,6 @@ from blockdsl.graph import Graph, Value, current, empty_base, input, op
 from blockdsl.graph.op import emit
 from blockdsl.graph.schema import newest, operator
 from blockdsl.graph.tensor import TensorType, elem_type_of
-from blockdsl.testing.precision import stash_settings
 
 Array = npt.NDArray[Any]
 
@@ -250,7 +249,7 @@ class Case:
             made = self.build(*constants)
         else:
             elem_type = elem_type_of(dtype)
-            settings = stash_settings(self.op_type, elem_type, self.opset) | {
+            settings = {
                 key: value(elem_type) if callable(value) else value
                 for key, value in self.attributes.items()
             }

@@ -12,18 +12,18 @@ from onnx import (
     NodeProto,
     TensorProto,
     TypeProto,
-    helper,
     numpy_helper,
 )
 
-from blockdsl.graph.schema import newest, operator
+from blockdsl.graph.schema import newest
 from blockdsl.graph.tensor import FLOATS, np_dtype
 
 
 def in_precision(model: ModelProto, elem_type: int) -> ModelProto:
     """A copy of a model in which every float tensor has one float type.
 
-    What a schema demands to be float32 (the scales of `Resize`, say) stays as it is.
+    What a schema demands to be float32 (the scales of `Resize`, the statistics that
+    `LayerNormalization` gives) stays as it is.
 
     Args:
         model: The model.
@@ -49,7 +49,7 @@ def in_precision(model: ModelProto, elem_type: int) -> ModelProto:
 
 
 def _convert_graph(graph: GraphProto, elem_type: int) -> None:
-    fixed = _fixed_inputs(graph.node)
+    fixed = _fixed_tensors(graph.node)
     for value in (*graph.input, *graph.output, *graph.value_info):
         if value.name not in fixed:
             _convert_type(value.type, elem_type)
@@ -59,14 +59,19 @@ def _convert_graph(graph: GraphProto, elem_type: int) -> None:
     _convert_nodes(graph.node, elem_type, fixed)
 
 
-def _fixed_inputs(nodes: Iterable[NodeProto]) -> set[str]:
-    """The tensors that some operator takes as float32 only."""
+def _fixed_tensors(nodes: Iterable[NodeProto]) -> set[str]:
+    """The tensors that some operator takes, or gives, as float32 whatever its other floats are."""
     fixed = set()
     for node in nodes:
         form = newest(node.op_type, node.domain)
-        if form is not None:
-            for name, parameter in zip(node.input, form.inputs, strict=False):
-                if parameter.type == "tensor(float)":
+        if form is None or form.schema is None:
+            continue
+        for name, parameter in zip(node.input, form.inputs, strict=False):
+            if parameter.type == "tensor(float)":
+                fixed.add(name)
+        if any("tensor(double)" in p.types for p in form.schema.inputs):
+            for name, result in zip(node.output, form.schema.outputs, strict=False):
+                if "tensor(double)" not in result.types:
                     fixed.add(name)
     return fixed
 
@@ -84,20 +89,9 @@ def _convert_nodes(nodes: Iterable[NodeProto], elem_type: int, fixed: set[str]) 
                 attribute.i = elem_type
         if node.op_type == "Constant":
             _convert_constant(node, elem_type)
-        if "stash_type" in stash_settings(node.op_type, elem_type):
-            if all(a.name != "stash_type" for a in node.attribute):
-                node.attribute.append(helper.make_attribute("stash_type", elem_type))
 
 
-def stash_settings(op_type: str, elem_type: int, opset: int | None = None) -> dict[str, int]:
-    """What to set so that an operator computes in float64: some do in float32 unless told."""
-    form = newest(op_type) if opset is None else operator(op_type, opset)
-    if elem_type == TensorProto.DOUBLE and form is not None and "stash_type" in form.attributes:
-        return {"stash_type": elem_type}
-    return {}
-
-
-_TYPE_ATTRIBUTES = {"to", "dtype", "output_dtype", "precision", "softmax_precision", "stash_type"}
+_TYPE_ATTRIBUTES = {"to", "dtype", "output_dtype", "precision", "softmax_precision"}
 """The attributes that name an element type."""
 
 

@@ -76,4 +76,22 @@ CASES = [
         )
         for auto_pad in ("SAME_UPPER", "SAME_LOWER", "NOTSET")
     ],
+    Case("Col2Im", [R(2, 4, 6), [4, 3], [2, 2]], symbolic=False),
+    Case("Col2Im", [R(1, 12, 8), [5, 6], [2, 3]], pads=[0, 1, 0, 1], strides=[2, 1], dilations=[1, 2]),
+    Case("Col2Im", [R(1, 8, 12), [3, 4, 3], [2, 2, 2]]),
+    Case("DeformConv", [R(2, 2, 4, 5), weights(3, 2, 2, 2), R(2, 8, 3, 4)]),
+    Case(
+        "DeformConv",
+        [R(1, 4, 5, 4), weights(4, 2, 3, 2), R(1, 24, 3, 2), R(4), R(1, 12, 3, 2)],
+        group=2,
+        offset_group=2,
+        pads=[1, 0, 1, 1],
+        strides=[2, 2],
+    ),
+    Case(
+        "DeformConv",
+        [R(1, 2, 5, 5), weights(2, 2, 2, 2), R(1, 8, 3, 3), None, R(1, 4, 3, 3)],
+        dilations=[2, 2],
+        opset=[19, 22],
+    ),
 ]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnxruntime.capi import _pybind_state as C
+from onnxruntime.capi import _pybind_state as C  # noqa: N812
 from onnxruntime.capi.onnxruntime_inference_collection import get_ort_device_type
 
 from blockdsl import artifacts, optim

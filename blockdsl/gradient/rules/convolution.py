@@ -9,7 +9,7 @@ from blockdsl.errors import GradientError
 from blockdsl.gradient.registry import vjp
 from blockdsl.gradient.rules.windows import Window, cut_to
 from blockdsl.graph import op
-from blockdsl.graph.shapes import typed_as
+from blockdsl.graph.shapes import reshape_like, typed_as
 from blockdsl.graph.value import Value
 
 
@@ -29,12 +29,12 @@ def conv(
     strides: Sequence[int] | None,
 ) -> tuple[Value, Value, Value | None]:
     """y = x * w + b        dx = g *ᵀ w        dw = g · windows of x        db = g summed"""
-    window = Window.of(_kernel(w, kernel_shape), strides, dilations, pads)
+    window = Window.of(kernel_extent(w, kernel_shape), strides, dilations, pads)
     window, inner, first = window.over(x, auto_pad)
     dx = window.spread(g, w, inner, group)
     if inner is not x:
         dx = typed_as(cut_to(dx, x, window.axes, first), x)
-    return dx, window.kernel_gradient(inner, g, w, group), _sum_over_positions(g, b)
+    return dx, window.kernel_gradient(inner, g, w, group), sum_over_positions(g, b)
 
 
 @vjp("ConvTranspose")
@@ -55,13 +55,13 @@ def conv_transpose(
     strides: Sequence[int] | None,
 ) -> tuple[Value, Value, Value | None]:
     """y = x *ᵀ w + b        dx = g * w        dw = x · windows of g        db = g summed"""
-    window = Window.of(_kernel(w, kernel_shape), strides, dilations, pads)
+    window = Window.of(kernel_extent(w, kernel_shape), strides, dilations, pads)
     extra = output_padding or [0] * len(window.kernel)
     if output_shape or auto_pad.startswith("SAME"):
         window = _padded_to(window, x, auto_pad, extra, output_shape)
     window, g_seen = _matched(window, x, g, extra)
     dx = typed_as(op.Conv(g_seen, w, group=group, **window.attributes), x)
-    return dx, window.kernel_gradient(g_seen, x, w, group), _sum_over_positions(g, b)
+    return dx, window.kernel_gradient(g_seen, x, w, group), sum_over_positions(g, b)
 
 
 def _padded_to(
@@ -107,7 +107,30 @@ def _matched(
     return replace(window, end=tuple(max(e, 0) for e in end)), g
 
 
-def _kernel(w: Value, given: Sequence[int] | None) -> Sequence[int]:
+@vjp("Col2Im")
+def col2im(
+    g: Value,
+    y: Value,
+    x: Value,
+    image_shape: Value,
+    block_shape: Value,
+    *,
+    dilations: Sequence[int] | None,
+    pads: Sequence[int] | None,
+    strides: Sequence[int] | None,
+) -> tuple[Value, None, None]:
+    """y = windows x, summed where they overlap        dx = windows of g"""
+    kernel = block_shape.constant
+    if kernel is None:
+        raise GradientError(
+            f"The gradient of Col2Im needs a constant block_shape, and {str(block_shape)!r} is "
+            f"computed. Make it an initializer."
+        )
+    window = Window.of(kernel.tolist(), strides, dilations, pads)
+    return reshape_like(window.patches(g), x), None, None
+
+
+def kernel_extent(w: Value, given: Sequence[int] | None) -> Sequence[int]:
     """The extent of the kernels."""
     if given:
         return given
@@ -120,6 +143,6 @@ def _kernel(w: Value, given: Sequence[int] | None) -> Sequence[int]:
     return kernel
 
 
-def _sum_over_positions(g: Value, b: Value | None) -> Value | None:
+def sum_over_positions(g: Value, b: Value | None) -> Value | None:
     """The gradient of a bias: a sum over everything but the channels."""
     return None if b is None else typed_as(g.sum([0, *range(2, g.rank)]), b)

@@ -17,7 +17,7 @@ import numpy as np
 from blockdsl.gradient.registry import vjp
 from blockdsl.gradient.rules.placing import length_of, numbers_to
 from blockdsl.graph import op
-from blockdsl.graph.shapes import expand_like, permuted, sum_to
+from blockdsl.graph.shapes import concat_shape, expand, permuted, sum_to
 from blockdsl.graph.value import Value
 
 Subscripts = list[str]
@@ -63,20 +63,36 @@ def _cotangent(
 ) -> Value:
     """The sum of products of these factors, in the subscripts and the shape of an operand."""
     wanted = _without_repeats(x, wanted, factors, terms)
-    present = {letter for term in terms for letter in term}
+    present = _present(factors, terms)
     letters = [s for s in wanted if s != ELLIPSIS]
     target = [ELLIPSIS] * (ELLIPSIS in present) + [s for s in letters if s in present]
     dx = _sum_of_products(factors, terms, target)
-    # The axes of the ellipsis come first now; those of letters that only x has are missing.
+    # The axes of the ellipsis come first here; those that only x has are missing.
     count = x.rank - len(letters)
-    missing = [count + i for i, s in enumerate(letters) if s not in present]
-    if ELLIPSIS not in present:
-        missing = [*range(count), *missing]
-    dx = dx.unsqueeze(*(a - x.rank for a in missing))
+    missing = [*range(count if ELLIPSIS not in present else 0)]
+    missing += [count + i for i, s in enumerate(letters) if s not in present]
     first = wanted.index(ELLIPSIS) if ELLIPSIS in wanted else 0
     order = [*range(first, first + count), *range(first), *range(first + count, x.rank)]
     like = permuted(x, order)
-    return permuted(expand_like(sum_to(dx, like), like), np.argsort(order).tolist())
+    if missing:
+        lengths = [length_of(like, a) if a in missing else 1 for a in range(x.rank)]
+        dx = expand(dx.unsqueeze(*(a - x.rank for a in missing)), concat_shape(*lengths))
+    return permuted(sum_to(dx, like), np.argsort(order).tolist())
+
+
+def _present(factors: Sequence[Value], terms: Sequence[Subscripts]) -> set[str]:
+    """The subscripts that the factors have, except for axes of length one, which broadcast."""
+    return {
+        subscript
+        for factor, term in zip(factors, terms, strict=True)
+        for i, subscript in enumerate(term)
+        if subscript == ELLIPSIS or factor.shape[_axis_of(factor, term, i)] != 1
+    }
+
+
+def _axis_of(x: Value, term: Subscripts, i: int) -> int:
+    """The axis that a subscript names."""
+    return i + x.rank - len(term) if ELLIPSIS in term[:i] else i
 
 
 def _without_repeats(
@@ -85,17 +101,15 @@ def _without_repeats(
     """Another letter for each repeated one, and an identity matrix that makes the two equal."""
     used = {letter for term in [wanted, *terms] for letter in term}
     free = (letter for letter in string.ascii_letters if letter not in used)
-    seen: Subscripts = []
-    behind = x.rank - len(wanted)
+    distinct: Subscripts = []
     for i, letter in enumerate(wanted):
-        if letter in seen:
-            axis = i + behind if ELLIPSIS in seen else i
-            fresh = next(free)
-            factors.append(_identity(x, axis))
-            terms.append([letter, fresh])
-            letter = fresh  # noqa: PLW2901
-        seen.append(letter)
-    return seen
+        if letter not in distinct:
+            distinct.append(letter)
+            continue
+        distinct.append(next(free))
+        terms.append([letter, distinct[-1]])
+        factors.append(_identity(x, _axis_of(x, wanted, i)))
+    return distinct
 
 
 def _identity(x: Value, axis: int) -> Value:

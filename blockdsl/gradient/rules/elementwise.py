@@ -183,7 +183,7 @@ def _power_rule(g: Value, y: Value, x: Value, n: float) -> Value:
 @vjp("Cast")
 def cast(g: Value, y: Value, x: Value) -> Value:
     """y = x in another float type        dx = g in the type of x"""
-    return g.cast(x.elem_type)
+    return g.cast(x.elem_type) if x.type.is_float else g
 
 
 @vjp("CastLike")

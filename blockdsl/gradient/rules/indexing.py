@@ -40,7 +40,7 @@ def slice_(
     count = starts.shape[0]
     if not isinstance(count, int) or _is_computed(axes) or _is_computed(steps):
         read = op.Slice(positions_in(x), starts, ends, axes, steps)
-        return add_at(g, read, x), None, None, None, None
+        return add_at(g, read, x, repeats=False), None, None, None, None
     cuts = [
         _cut(g, x, int(axis) % x.rank, _element(starts, i), _element(ends, i), int(step))
         for i, axis, step in zip(

@@ -17,7 +17,8 @@ from blockdsl.gradient.rules.placing import length_of
 from blockdsl.gradient.rules.reshaping import reshape_to
 from blockdsl.gradient.rules.scattering import count_of
 from blockdsl.gradient.rules.windows import divided
-from blockdsl.graph.portable import where
+from blockdsl.graph import op
+from blockdsl.graph.portable import sign, where
 from blockdsl.graph.shapes import dims_of, reshape, reshape_like, size_of, sum_to
 from blockdsl.graph.value import Value
 
@@ -158,11 +159,11 @@ def layer_normalization(
     """y = scale z + bias        dx = r (h - mean(h) - z mean(h z)), h = scale g        dscale = sum(g z)"""
     axes = list(range(axis % x.rank, x.rank))
     wide, seed = _wide(x), _wide(g[0])
-    if y[1].elem_type == wide.elem_type:
+    if stash_type == wide.elem_type == TensorProto.FLOAT:
         root = y[2]
         z = (wide - y[1]) * root
     else:
-        z, root = standardized(wide, axes, epsilon)  # the operator's own are less exact
+        z, root = standardized(wide, axes, epsilon)
     rest, _, _ = through_standardized(seed * _wide(scale), z, axes)
     dx = root * rest
     if g.flows(1):
@@ -198,6 +199,46 @@ def mean_variance_normalization(
     spread = centred.square().mean(over, keepdims=True).sqrt()
     slope = (seed * result).mean(over, keepdims=True) / where(spread > 0, spread, 1)
     dx = (seed - seed.mean(over, keepdims=True) - centred * slope) / (spread + 1e-9)
+    return dx.cast(x.elem_type)
+
+
+@vjp("LRN")
+def local_response_normalization(
+    g: Value, y: Value, x: Value, *, alpha: float, beta: float, bias: float, size: int
+) -> Value:
+    """y = x s^-beta, s = bias + alpha mean(x²)        dx = g s^-beta - 2 alpha beta x meanᵀ(g y / s)
+
+    The means are over neighbouring channels.
+    """
+    wide, seed = _wide(x), _wide(g)
+    base = bias + alpha * _over_neighbours(wide.square(), size, (size - 1) // 2)
+    power = base**-beta
+    spread = _over_neighbours(seed * wide * power / base, size, size // 2)
+    return (seed * power - 2 * alpha * beta * wide * spread).cast(x.elem_type)
+
+
+def _over_neighbours(x: Value, size: int, before: int) -> Value:
+    """The sum over neighbouring channels, divided by their number also where there are fewer."""
+    planes = reshape_to(x, dims_of(x, [0]), 1, length_of(x, 1), count_of(x, range(2, x.rank)))
+    pads = [before, 0, size - 1 - before, 0]
+    means = op.AveragePool(planes, kernel_shape=[size, 1], pads=pads, count_include_pad=1)
+    return reshape_like(means, x)
+
+
+@vjp("LpNormalization")
+def lp_normalization(g: Value, y: Value, x: Value, *, axis: int, p: int) -> Value:
+    """y = x / n, n = (sum of |x|^p)^(1/p)        dx = (g - u sum(g y)) / n, u = y, or sign(x) for p = 1
+
+    Where n is 0 so is the gradient.
+    """
+    wide, seed = _wide(x), _wide(g)
+    reduce = op.ReduceL1 if p == 1 else op.ReduceL2
+    norm = reduce(wide, axes=[axis], keepdims=1)
+    positive = norm > 0
+    norm = where(positive, norm, 1)
+    unit = sign(wide) if p == 1 else wide / norm
+    along = (seed * wide / norm).sum(axis, keepdims=True)
+    dx = (seed - unit * along) * (positive.cast(wide.elem_type) / norm)
     return dx.cast(x.elem_type)
 
 

@@ -70,8 +70,7 @@ def _to_largest(g: Value, x: Value, window: Window, auto_pad: str, ceil_mode: bo
     axes = list(window.axes)
     planes = reshape_to(g, count_of(g, [0, 1]), [1], dims_of(g, axes))
     inside = _over_ones(reaching, x, auto_pad, window.one_hot(x))
-    far = 6e4 if x.elem_type == TensorProto.FLOAT16 else 3e38
-    elements = settled.patches(inner) - (1 - inside) * far
+    elements = settled.patches(inner) + (1 - inside) * lowest(x)
     if reaching != window:
         elements = cut_to(elements, planes, axes)
     largest = op.ArgMax(elements, axis=1, keepdims=1)
@@ -219,6 +218,11 @@ def slope_of_power(x: Value, p: int) -> Value:
     if p == 1:
         return sign(x)
     return x if p == 2 else x * x.abs() ** (p - 2)
+
+
+def lowest(x: Value) -> float:
+    """A finite number below all that is to be found by a maximum, in the type of a tensor."""
+    return -6e4 if x.elem_type == TensorProto.FLOAT16 else -3e38
 
 
 def divided_by_power(g: Value, y: Value, exponent: int) -> Value:

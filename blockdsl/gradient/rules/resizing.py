@@ -146,7 +146,7 @@ class _Resampling:
         """The matrix along an axis: a row for each element of the output."""
         if self.settings.get("keep_aspect_ratio_policy", "stretch") != "stretch" and self.sizes:
             return self._matrix_beside_others(axis)
-        unit = _identity(length_of(self.x, axis), self.x)
+        unit = identity(length_of(self.x, axis), self.x)
         unit = unit.unsqueeze(0, 1)
         if self.operator == "Upsample":
             columns = op.Upsample(unit, self._at(self.scales, axis, 1.0), **self.settings)
@@ -193,7 +193,7 @@ class _Resampling:
                 "keep_aspect_ratio_policy. Give it scales instead of sizes."
             )
         place = self.axes.index(axis)
-        unit = _identity(length_of(self.x, axis), self.x)
+        unit = identity(length_of(self.x, axis), self.x)
         line = [a for a in range(1, 2 + len(self.axes)) if a != 2 + place]
         unit = unit.unsqueeze(0, *line[1:])
         unit = expand(unit, concat_shape(1, length_of(self.x, axis), dims_of(self.x, self.axes)))
@@ -203,7 +203,7 @@ class _Resampling:
         return made[tuple(first)].transpose()
 
 
-def _identity(length: Any, like: Value) -> Value:
+def identity(length: Any, like: Value) -> Value:
     """The identity matrix of that many rows."""
     if isinstance(length, int) and (length <= 16 or like.graph.opset() < 9):
         return like.graph.add_constant(np.eye(length, dtype=like.dtype))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from blockdsl.gradient.registry import vjp
+from blockdsl.gradient.rules.placing import length_of, numbers_to
 from blockdsl.gradient.rules.scattering import (
     add_into,
     row_numbers,
@@ -13,7 +14,7 @@ from blockdsl.gradient.rules.scattering import (
 )
 from blockdsl.graph import op
 from blockdsl.graph.portable import equal, where
-from blockdsl.graph.shapes import expand, reshape_like, shape_of, zeros_like
+from blockdsl.graph.shapes import expand, expand_like, reshape, reshape_like, shape_of, zeros_like
 from blockdsl.graph.value import Value
 
 
@@ -61,6 +62,30 @@ def scatter(
     """y = data with updates        ddata, dupdates as of ScatterElements, which replaced it"""
     ddata, dupdates = _scattered(g, y, data, indices, updates, axis % data.rank, "none")
     return ddata, None, dupdates
+
+
+@vjp("TensorScatter")
+def tensor_scatter(
+    g: Value,
+    y: Value,
+    past_cache: Value,
+    update: Value,
+    write_indices: Value | None,
+    *,
+    axis: int,
+    mode: str,
+) -> tuple[Value, Value, None]:
+    """y = cache with an update from an index on        dcache, dupdate as of ScatterElements"""
+    axis %= past_cache.rank
+    shape = [1] * update.rank
+    shape[axis] = -1
+    places = reshape(numbers_to(length_of(update, axis), g.graph), shape)
+    if write_indices is not None:
+        places = places + reshape(write_indices, [-1, *[1] * (update.rank - 1)])
+    if mode == "circular":
+        places = op.Mod(places, length_of(past_cache, axis))
+    indices = expand_like(places, update)
+    return *_scattered(g, y, past_cache, indices, update, axis, "none"), None
 
 
 def _scattered(

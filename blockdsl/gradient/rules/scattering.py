@@ -111,10 +111,11 @@ def _shorter(x: Value, like: Value, axis: int) -> list[int]:
     return [a for a in range(x.rank) if a != axis and x.shape[a] != like.shape[a]]
 
 
-def add_at(x: Value, positions: Value, like: Value) -> Value:
+def add_at(x: Value, positions: Value, like: Value, repeats: bool = True) -> Value:
     """Terms summed at flat positions, of which there is one for each, in the shape of `like`."""
     terms, places = (reshape(v, [-1]) for v in (x, positions))
-    return reshape_like(add_along(terms, places, count_of(like), 0), like)
+    add = add_along if repeats else put_along
+    return reshape_like(add(terms, places, count_of(like), 0), like)
 
 
 def positions_in(x: Value) -> Value:
@@ -228,8 +229,9 @@ def _is_few(x: Value, count: Count, axis: int) -> bool:
 def _without_repeats(x: Value, indices: Value, axis: int) -> tuple[Value, Value]:
     """The sums of what has the same index, once for each index, and these indices."""
     same = _matches(indices, indices, x)
-    terms = numbers_to(length_of(indices, 0), x.graph)
-    first = op.NonZero(op.Equal(op.ArgMax(same, axis=1, keepdims=0), terms)).squeeze(0)
+    number = numbers_to(length_of(indices, 0), x.graph)
+    earlier = where(number.unsqueeze(0) < number.unsqueeze(1), same, 0).sum(1)
+    first = op.NonZero(~(earlier > 0)).squeeze(0)
     sums = _product_along(x, op.Gather(same, first, axis=0), axis)
     return sums, op.Gather(indices, first, axis=0)
 

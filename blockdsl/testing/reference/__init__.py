@@ -14,13 +14,24 @@ import numpy as np
 from onnx import ModelProto, NodeProto
 from onnx.reference import ReferenceEvaluator
 
-from blockdsl.testing.reference import control, corrections, layers, recurrent
+from blockdsl.testing.reference import (
+    attention,
+    control,
+    corrections,
+    layers,
+    normalization,
+    recurrent,
+    sampling,
+)
 
 OPERATORS = [
+    *attention.OPERATORS,
     *control.OPERATORS,
     *corrections.OPERATORS,
     *layers.OPERATORS,
+    *normalization.OPERATORS,
     *recurrent.OPERATORS,
+    *sampling.OPERATORS,
 ]
 """The operators that replace those of `onnx.reference`, or that it lacks."""
 

@@ -30,39 +30,6 @@ class AffineGrid(OpRun):
         return (moved.reshape(len(theta), *spatial, len(spatial)).astype(theta.dtype),)
 
 
-class BatchNormalization(OpRun):
-    """`onnx.reference` normalises by batch statistics before opset 14, in inference form too."""
-
-    op_domain = ""
-
-    def _run(
-        self,
-        x: Array,
-        scale: Array,
-        bias: Array,
-        mean: Array,
-        var: Array,
-        epsilon: float = 1e-5,
-        momentum: float = 0.9,
-        training_mode: int = 0,
-        **_: Any,
-    ) -> tuple[Array, ...]:
-        count = len(self.onnx_node.output)
-        axes = tuple(a for a in range(x.ndim) if a != 1)
-        used_mean, used_var = mean, var
-        running: tuple[Array, ...] = ()
-        if training_mode or count > 1:
-            used_mean, used_var = x.mean(axis=axes), x.var(axis=axes)
-            running = (
-                mean * momentum + used_mean * (1 - momentum),
-                var * momentum + used_var * (1 - momentum),
-            )
-        column = (-1, *[1] * (x.ndim - 2))
-        y = (x - used_mean.reshape(column)) / np.sqrt(used_var.reshape(column) + epsilon)
-        y = y * scale.reshape(column) + bias.reshape(column)
-        return tuple(o.astype(x.dtype) for o in (y, *running, used_mean, used_var)[:count])
-
-
 class Dropout(OpRun):
     """`onnx.reference` draws another mask in every run; here the node's name is the seed."""
 
@@ -117,18 +84,6 @@ class Gelu(OpRun):
         else:
             share = np.vectorize(math.erf, otypes=[np.float64])(x / math.sqrt(2))
         return ((x * (1 + share) / 2).astype(x.dtype),)
-
-
-class MeanVarianceNormalization(OpRun):
-    """`onnx.reference` runs its function body, which has float32 constants."""
-
-    op_domain = ""
-
-    def _run(self, x: Array, axes: list[int] | None = None) -> tuple[Array]:
-        over = tuple(axes or (0, 2, 3))
-        mean = x.mean(axis=over, keepdims=True)
-        deviation = np.sqrt((x * x).mean(axis=over, keepdims=True) - mean * mean)
-        return ((x - mean) / (deviation + x.dtype.type(1e-9)),)
 
 
 class Pad(OpRun):
@@ -205,12 +160,10 @@ class Unsqueeze(OpRun):
 
 OPERATORS: list[Any] = [
     AffineGrid,
-    BatchNormalization,
     Dropout,
     Erf,
     GatherElements,
     Gelu,
-    MeanVarianceNormalization,
     Pad,
     Scatter,
     Squeeze,

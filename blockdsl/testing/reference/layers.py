@@ -173,6 +173,30 @@ class GroupNormalization(OpRun):
         return (normal.reshape(x.shape) * factor + offset,)
 
 
+class LRN(OpRun):
+    """`onnx.reference` normalises as many channels as there are samples, and in 2-D only."""
+
+    op_domain = ""
+
+    def _run(
+        self, x: Array, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int = 1
+    ) -> tuple[Array]:
+        before, squares = (size - 1) // 2, x**2
+        rows = [slice(max(c - before, 0), c - before + size) for c in range(x.shape[1])]
+        sums = np.stack([squares[:, row].sum(axis=1) for row in rows], axis=1)
+        return (x / (bias + alpha / size * sums) ** beta,)
+
+
+class LpNormalization(OpRun):
+    """`onnx.reference` adds up x, not its absolute value."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, axis: int = -1, p: int = 2) -> tuple[Array]:
+        norm = (np.abs(x) ** p).sum(axis=axis, keepdims=True) ** (1 / p)
+        return (np.where(norm == 0, 0, x / norm),)
+
+
 class _Exponential(OpRun):
     """`onnx.reference` knows the form of opset 13 only; before that, axes were flattened."""
 
@@ -240,7 +264,9 @@ OPERATORS: list[Any] = [
     GlobalLpPool,
     GlobalMaxPool,
     GroupNormalization,
+    LRN,
     LogSoftmax,
+    LpNormalization,
     LpPool,
     MaxPool,
     Resize,
