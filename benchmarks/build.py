@@ -79,10 +79,7 @@ def _trial(
 
 
 def _summary(trials: list[dict[str, float]]) -> dict[str, float]:
-    return {
-        "seconds": statistics.median(trial["seconds"] for trial in trials),
-        "peak_mb": max(trial["peak_mb"] for trial in trials),
-    }
+    return {key: statistics.median(trial[key] for trial in trials) for key in trials[0]}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

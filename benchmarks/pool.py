@@ -8,6 +8,7 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,12 @@ class Worker:
 
     def __init__(self, name: str, python: str, limit: float = 600) -> None:
         self.name, self.limit = name, limit
+        self._log = tempfile.TemporaryFile("w+")
         self._process = subprocess.Popen(
             [python, str(HERE / "worker.py"), name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._log,
             env=os.environ | {"PYTHONPATH": str(HERE.parent)},
             text=True,
             bufsize=1,
@@ -52,6 +54,7 @@ class Worker:
     def __exit__(self, *exception: object) -> None:
         self._process.kill()
         self._process.communicate()
+        self._log.close()
 
     def ask(self, do: str, **request: Any) -> Any:
         """What the contender answers to a request.
@@ -66,11 +69,15 @@ class Worker:
             raise ContenderError(f"more than {self.limit:.0f} s")
         line = self._process.stdout.readline()
         if not line:
-            raise ContenderError("the process died")
+            raise ContenderError(f"the process died: {self._last_words()}")
         answer = json.loads(line)
         if "error" in answer:
             raise ContenderError(answer["error"])
         return answer["result"]
+
+    def _last_words(self) -> str:
+        self._log.seek(0)
+        return "".join(self._log.readlines()[-1:]).strip() or "without a word"
 
 
 def add_peer_option(parser: argparse.ArgumentParser) -> None:

@@ -80,7 +80,8 @@ def _race(workers: Mapping[str, Worker], rounds: int, folder: str, **load: Any) 
             time.sleep(REST)
             measured[name].append(workers[name].ask("steps", count=count))
     first = next(iter(measured.values()))
-    return results | {name: _summary(slots, first) for name, slots in measured.items()}
+    results |= {name: _summary(slots, first) for name, slots in measured.items()}
+    return {name: results[name] for name in workers}
 
 
 def _check_equal(losses: Mapping[str, float]) -> None:

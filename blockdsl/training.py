@@ -173,7 +173,7 @@ def _accumulate(graph: Graph, buffer: str, value: str, overwrite: str, output: s
 
 
 def _statistics(graph: Graph) -> dict[str, str]:
-    """The running statistics that training-mode BatchNormalization updates, and their new values."""
+    """The running statistics that BatchNormalization updates in training, and their new values."""
     initializers = set(graph.initializer_names())
     found: dict[str, str] = {}
     for node in graph.proto.graph.node:

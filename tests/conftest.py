@@ -11,6 +11,9 @@ import pytest
 from tests import skips
 from tests.engines import available_engines
 
+# Scripts that made the data, with libraries that the tests do without.
+collect_ignore_glob = ["data/*"]
+
 # The same examples on every run; `--hypothesis-profile nightly` looks for new ones.
 hypothesis.settings.register_profile(
     "default", max_examples=100, deadline=None, derandomize=True, database=None
@@ -32,6 +35,10 @@ def rng(request):
 def engine(request):
     """The name of each engine that the installed runtime has."""
     return request.param
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "kink(reason): the inputs lie where there is no derivative")
 
 
 @pytest.hookimpl(tryfirst=True)

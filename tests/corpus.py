@@ -17,10 +17,12 @@ SETTINGS = {
     ("CastLike", "target_type"),
     ("Dropout", "ratio"),
     ("OneHot", "depth"),
+    ("MaxRoiPool", "rois"),
     ("Resize", "roi"),
     ("Resize", "scales"),
+    ("RoiAlign", "rois"),
 }
-"""Float inputs that say what is computed; nobody differentiates by them."""
+"""Float inputs that say what is computed; nobody, PyTorch included, differentiates by them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +62,14 @@ class NodeTest:
     def float_outputs(self) -> list[str]:
         outputs = self.model.graph.output
         return [o.name for o in outputs if o.type.tensor_type.elem_type in FLOATS]
+
+    def moved(self, rng: np.random.Generator) -> NodeTest:
+        """The same test, its float inputs a little larger."""
+        feeds = {
+            name: value + rng.uniform(0, 0.02, value.shape) if name in self.float_inputs else value
+            for name, value in self.feeds.items()
+        }
+        return replace(self, feeds=feeds)
 
     def with_constants(self) -> NodeTest:
         """The same test, its integers and booleans constants of the model instead of inputs."""

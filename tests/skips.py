@@ -1,4 +1,7 @@
-"""Reads skips.toml and marks the tests that it names: they must fail, or the entry is stale."""
+"""Reads skips.toml and marks the tests that it names: they must fail, or the entry is stale.
+
+What is a `kink` there gets the marker `kink`: the test itself sees to it.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,7 @@ class Skip:
     reason: str
     run: bool = True
     runtime: str = ""
+    kink: bool = False
 
     def __post_init__(self) -> None:
         if not self.reason:
@@ -36,6 +40,12 @@ class Skip:
     @property
     def file(self) -> str:
         return self.test.split("::")[0]
+
+    @property
+    def mark(self) -> pytest.MarkDecorator:
+        if self.kink:
+            return pytest.mark.kink(self.reason)
+        return pytest.mark.xfail(reason=self.reason, strict=True, run=self.run)
 
     @property
     def applies(self) -> bool:
@@ -51,8 +61,11 @@ class Skip:
 @lru_cache(maxsize=1)
 def load() -> tuple[Skip, ...]:
     """The entries that are meant for the installed runtime."""
-    rows = tomllib.loads(TABLE.read_text(encoding="utf-8")).get("skip", [])
-    return tuple(skip for skip in (Skip(**row) for row in rows) if skip.applies)
+    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    rows = [Skip(**row) for row in table["skip"]] + [
+        Skip(**row, kink=True) for row in table["kink"]
+    ]
+    return tuple(skip for skip in rows if skip.applies)
 
 
 def apply(config, items) -> None:
@@ -63,8 +76,7 @@ def apply(config, items) -> None:
         for skip in load():
             if skip.matches(name):
                 unmatched.discard(skip)
-                mark = pytest.mark.xfail(reason=skip.reason, strict=True, run=skip.run)
-                item.add_marker(mark)
+                item.add_marker(skip.mark)
     complete = not any("::" in argument for argument in config.args)
     files = {name.split("::")[0] for name in names} if complete else set()
     config.stash[STALE] = [skip.test for skip in unmatched if skip.file in files]

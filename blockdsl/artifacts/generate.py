@@ -33,7 +33,7 @@ from blockdsl.errors import (
 )
 from blockdsl.graph import base, current, empty_base
 from blockdsl.graph import custom_op_library as library_of
-from blockdsl.graph.context import ir_version_of
+from blockdsl.graph.context import adopt, ir_version_of
 from blockdsl.loss.base import Loss
 from blockdsl.training import Parameters, TrainingBlock
 
@@ -111,7 +111,9 @@ def generate_artifacts(
         contextlib.nullcontext() if custom_op_library is None else library_of(custom_op_library)
     )
     training = _Training(loss_block, loss_inputs, extra, requires_grad, frozen_params)
-    with base(proto, path), library:
+    # What was read here is not read again: it need not be copied, weights and all.
+    opened = base(proto) if path is None else adopt(proto, path)
+    with opened, library:
         inputs = [output.name for output in proto.graph.output]
         training(*inputs)
     training_model, eval_model = training.to_model_proto()

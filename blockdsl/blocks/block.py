@@ -39,6 +39,9 @@ class Block(ABC):
         """
         return current().proto
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
     @abstractmethod
     def build(self, *args: Any, **kwargs: Any) -> Any:
         """Append this block to the model under construction.

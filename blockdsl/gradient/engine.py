@@ -14,7 +14,8 @@ from onnx import NodeProto
 
 from blockdsl.errors import BlockWarning, GradientError, UnknownNameError, near
 from blockdsl.gradient import node as forward
-from blockdsl.gradient.functions import function_of, inlined
+from blockdsl.gradient.functions import expanded
+from blockdsl.gradient.joining import added
 from blockdsl.gradient.registry import NO_GRADIENT, READERS, WANTED, Rule, rule_of
 from blockdsl.graph import activate, op
 from blockdsl.graph.index import inputs_of
@@ -148,26 +149,26 @@ def _domain(node: NodeProto) -> str:
 def _expand_functions(graph: Graph, of: Sequence[str], wrt: Sequence[str]) -> None:
     """Replace calls on the path that have no rule by their bodies, until none is left."""
     while True:
-        calls = {}
+        bodies: dict[str, list[NodeProto]] = {}
         for node in _path(graph, of, wrt):
             if rule_of(node.op_type, _domain(node)) is None:
-                function = function_of(graph, node)
-                if function is None:
+                body = expanded(graph, node)
+                if body is None:
                     raise GradientError(_no_rule(node))
-                calls[node.output[0]] = function
-        if not calls:
+                bodies[_first_output(node)] = body
+        if not bodies:
             return
         graph.replace_nodes(
             [
-                body
+                inner
                 for node in graph.proto.graph.node
-                for body in (
-                    inlined(graph, node, calls[node.output[0]])
-                    if node.output[0] in calls
-                    else [node]
-                )
+                for inner in bodies.get(_first_output(node), [node])
             ]
         )
+
+
+def _first_output(node: NodeProto) -> str:
+    return next(filter(None, node.output), "")
 
 
 def _no_rule(node: NodeProto) -> str:
@@ -286,7 +287,7 @@ def _apply(
     for primal, cotangent in pairs:
         if primal in wanted and cotangent is not None and _carries(graph, primal):
             cotangent = _fitted(graph, cotangent, primal, rule)
-            table[primal] = table[primal] + cotangent if primal in table else cotangent
+            table[primal] = added(table[primal], cotangent) if primal in table else cotangent
 
 
 def _fitted(graph: Graph, cotangent: Value, primal: Value, rule: Rule) -> Value:

@@ -1,7 +1,7 @@
 """Function bodies: what an operator without a rule of its own is made of.
 
-A node whose operator is a function, of the model or of the ONNX schema, is replaced by its body,
-and the body is differentiated.
+A node whose operator is a function, of the model or of the ONNX schema, or a composite, is replaced
+by its body, and the body is differentiated.
 """
 
 from __future__ import annotations
@@ -12,23 +12,37 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
+from blockdsl.gradient.composites import taken_apart
 from blockdsl.graph.model import Graph
 from blockdsl.graph.schema import Operator
 from blockdsl.graph.value import Value
 
 
-def function_of(graph: Graph, node: NodeProto) -> FunctionProto | None:
-    """The function that a node calls: the model's own, or the body that the schema gives."""
+def expanded(graph: Graph, node: NodeProto) -> list[NodeProto] | None:
+    """What a node is made of, under the names of its outputs.
+
+    That is the body of the model's own function, or what blockdsl says an operator is made of, or
+    the function body that the schema gives. `None` if there is none of these.
+    """
+    function = _own_function(graph, node)
+    if function is None:
+        parts = taken_apart(graph, node)
+        if parts is not None:
+            return parts
+        form = graph.operator_of(node)
+        if form is not None and form.schema is not None:
+            function = _schema_body(graph, node, form)
+    return None if function is None else _inlined(graph, node, function)
+
+
+def _own_function(graph: Graph, node: NodeProto) -> FunctionProto | None:
     root = graph
     while root.parent is not None:
         root = root.parent
     for function in root.proto.functions:
         if (function.domain, function.name) == (node.domain, node.op_type):
             return function
-    form = graph.operator_of(node)
-    if form is None or form.schema is None:
-        return None
-    return _schema_body(graph, node, form)
+    return None
 
 
 def _schema_body(graph: Graph, node: NodeProto, form: Operator) -> FunctionProto | None:
@@ -56,7 +70,7 @@ def _parse(body: Any) -> FunctionProto | None:
     return parsed
 
 
-def inlined(graph: Graph, node: NodeProto, function: FunctionProto) -> list[NodeProto]:
+def _inlined(graph: Graph, node: NodeProto, function: FunctionProto) -> list[NodeProto]:
     """The nodes of a function's body in the place of a node that calls it."""
     names = dict(zip(function.input, [*node.input, *[""] * len(function.input)], strict=False))
     names |= {

@@ -10,8 +10,9 @@ from onnx import NodeProto, helper
 
 from blockdsl.errors import GradientError
 from blockdsl.gradient.registry import Rule
+from blockdsl.graph.microsoft import newest
 from blockdsl.graph.model import Graph
-from blockdsl.graph.schema import Operator, newest
+from blockdsl.graph.schema import Operator
 from blockdsl.graph.shapes import zeros_like
 from blockdsl.graph.value import Value
 

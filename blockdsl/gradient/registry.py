@@ -29,7 +29,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from blockdsl.errors import GradientError
-from blockdsl.graph.schema import Operator, all_attributes, newest
+from blockdsl.graph.microsoft import newest
+from blockdsl.graph.schema import Operator, all_attributes
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -169,7 +170,8 @@ def _check_against_schema(
             f"The rule of {shown} takes the inputs ({', '.join(given)}), and the operator has "
             f"({', '.join(form.input_names)}): name every one, in order, after g and y."
         )
-    unknown = sorted(set(attributes) - all_attributes(form.name, form.domain))
+    known = all_attributes(form.name, form.domain) | set(form.attributes)
+    unknown = sorted(set(attributes) - known)
     if unknown:
         raise GradientError(
             f"The rule of {shown} asks for {', '.join(unknown)}, and the operator has no such "

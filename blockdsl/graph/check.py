@@ -9,6 +9,8 @@ import onnx
 from onnx import ModelProto, TensorProto, helper
 
 from blockdsl.errors import GraphError
+from blockdsl.graph import microsoft, schema
+from blockdsl.graph.schema import MICROSOFT
 
 _SMALL = 1024
 """Bytes up to which an initializer stays: shapes, axes and scalars steer shape inference."""
@@ -32,7 +34,27 @@ def skeleton(model: ModelProto) -> ModelProto:
     large = frozenset(t.name for t in model.graph.initializer if not is_small(t))
     bare = lift_initializers(model, large)
     bare.ir_version = max(model.ir_version, 4)
+    _name_domains(bare)
     return bare
+
+
+def _name_domains(model: ModelProto) -> None:
+    """Give the operators that ONNX Runtime writes without a domain the one that they belong to.
+
+    Onnx, which knows nothing of them, would take them for mistakes.
+    """
+    opsets = {o.domain: o.version for o in model.opset_import}
+    moved = [
+        node
+        for node in model.graph.node
+        if node.op_type in microsoft.DEFAULT_DOMAIN
+        and not node.domain
+        and schema.operator(node.op_type, opsets.get("", 0)) is None
+    ]
+    for node in moved:
+        node.domain = MICROSOFT
+    if moved and MICROSOFT not in opsets:
+        model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
 
 
 def lift_initializers(model: ModelProto, names: frozenset[str]) -> ModelProto:

@@ -106,7 +106,7 @@ def base(
         raise GraphError(
             "The base model is None. Use blockdsl.empty_base() to build a model from scratch."
         )
-    with _open(copy.deepcopy(model), model_path) as handle:
+    with adopt(copy.deepcopy(model), model_path) as handle:
         yield handle
 
 
@@ -135,7 +135,7 @@ def empty_base(opset_version: int | None = None) -> Iterator[ModelHandle]:
     proto = ModelProto(ir_version=ir_version_of(opset), producer_name="blockdsl")
     proto.graph.name = "graph"
     proto.opset_import.extend([helper.make_opsetid(MICROSOFT, 1), helper.make_opsetid("", opset)])
-    with _open(proto, None) as handle:
+    with adopt(proto) as handle:
         yield handle
 
 
@@ -150,13 +150,16 @@ def ir_version_of(opset: int) -> int:
 
 
 @contextmanager
-def _open(proto: ModelProto, path: str | os.PathLike[str] | None) -> Iterator[ModelHandle]:
+def adopt(
+    model: ModelProto, model_path: str | os.PathLike[str] | None = None
+) -> Iterator[ModelHandle]:
+    """As `base`, but blocks build on the model itself: for one that nobody else has."""
     if _current.get() is not None:
         raise GraphError(
             "Base onnx model already exists. Cannot create multiple ModelAccessors: close the "
             "open `with blockdsl.base(...)` before opening another."
         )
-    with activate(Graph(proto, path)) as graph:
+    with activate(Graph(model, model_path)) as graph:
         yield ModelHandle(graph)
 
 

@@ -46,9 +46,7 @@ def scan(
     return list(results[:count]), list(results[count:])
 
 
-def either(
-    condition: Value, then: Callable[[], Value], otherwise: Callable[[], Value]
-) -> Value:
+def either(condition: Value, then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
     """One of two tensors of the same type, of which only the one that is wanted is computed.
 
     Args:
@@ -61,8 +59,7 @@ def either(
         with current().body(name) as child, activate(child):
             close(child, [branch()])
         bodies[name] = child.proto.graph
-    result: Value = op.If(condition, **bodies)
-    return result
+    return op.If(condition, then_branch=bodies["then_branch"], else_branch=bodies["else_branch"])
 
 
 def _input(child: Graph, hint: str, like: Value, shape: Sequence[int | str | None]) -> Value:

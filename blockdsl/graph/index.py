@@ -30,7 +30,7 @@ from blockdsl.graph.check import is_small, skeleton
 from blockdsl.graph.fold import Known, fold, known, known_shape, reshaped
 from blockdsl.graph.infer import infer_outputs
 from blockdsl.graph.naming import Namer
-from blockdsl.graph.schema import Operator, operator
+from blockdsl.graph.schema import Operator
 from blockdsl.graph.tensor import TensorType
 
 
@@ -110,10 +110,8 @@ class Index:
 
     def operator_of(self, node: NodeProto) -> Operator | None:
         """The operator of a node in this model's opset, `None` if nothing is known of it."""
-        if node.domain == microsoft.DOMAIN:
-            return microsoft.OPERATORS.get(node.op_type)
         domain = "" if node.domain == "ai.onnx" else node.domain
-        return operator(node.op_type, self.opset(domain), domain)
+        return microsoft.operator(node.op_type, self.opset(domain), domain)
 
     def sync(self) -> None:
         """Bring the index up to date with what was appended to the proto by hand.

@@ -142,7 +142,7 @@ def _of_gather_nd(node: NodeProto, types: Types) -> int | None:
     depth = indices.shape[-1]
     if not isinstance(depth, int):
         return None
-    return len(data.shape) + len(indices.shape) - depth - 1 - batch
+    return int(len(data.shape) + len(indices.shape) - depth - 1 - batch)
 
 
 _RANK_RULES: dict[str, Callable[[NodeProto, Types], int | None]] = {
@@ -168,7 +168,7 @@ _RANK_RULES: dict[str, Callable[[NodeProto, Types], int | None]] = {
     ),
     "Squeeze": _of_squeeze,
     "Unsqueeze": _of_unsqueeze,
-    **dict.fromkeys(("CenterCropPad", "Split", "TopK"), _same_rank),
+    **dict.fromkeys(("CenterCropPad", "Concat", "Split", "TopK"), _same_rank),
     "STFT": lambda node, types: 4,
     "Tile": _same_rank,
     "Pad": _same_rank,

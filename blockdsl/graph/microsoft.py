@@ -1,11 +1,12 @@
-"""The `com.microsoft` operators that blockdsl can type; onnx has no schemas for them."""
+"""The operators of ONNX Runtime that blockdsl can type; onnx has no schemas for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from onnx import NodeProto, TensorProto, TypeProto, helper
+from onnx import NodeProto, TensorProto, TypeProto, defs, helper, shape_inference
 
+from blockdsl.graph import fused, schema
 from blockdsl.graph.schema import MICROSOFT, Operator, Parameter
 
 DOMAIN = MICROSOFT
@@ -33,60 +34,98 @@ def _norm(node: NodeProto, types: Types) -> list[TypeProto]:
     return [helper.make_tensor_type_proto(elem_type, [])]
 
 
-_TABLE: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], Rule]] = {
+def _product(node: NodeProto, types: Types) -> list[TypeProto]:
+    """As `MatMul` of factors whose axes are exchanged first."""
+    factors = {}
+    settings = {a.name: a.i for a in node.attribute}
+    for name, side in zip(node.input, "AB", strict=True):
+        factors[side] = TypeProto()
+        factors[side].CopyFrom(types[name])
+        dims = list(types[name].tensor_type.shape.dim)
+        if len(dims) > 1 and settings.get(f"transBatch{side}"):
+            dims = [*dims[1:-1], dims[0], dims[-1]]
+        if len(dims) > 1 and settings.get(f"trans{side}"):
+            dims[-2:] = dims[:-3:-1]
+        del factors[side].tensor_type.shape.dim[:]
+        factors[side].tensor_type.shape.dim.extend(dims)
+    plain = helper.make_node("MatMul", list(factors), ["Y"])
+    found = shape_inference.infer_node_outputs(defs.get_schema("MatMul"), plain, factors)
+    return list(found.values())
+
+
+_TABLE: dict[str, fused.Row] = {
     # name: inputs and outputs ("?" optional, "*" variadic), attributes, type rule
     "InPlaceAccumulatorV2": (
-        ("accumulation_buffer", "value", "overwrite_flag?"),
-        ("updated_flag", "accumulation_buffer_out?"),
-        (),
+        "accumulation_buffer value overwrite_flag?",
+        "updated_flag accumulation_buffer_out?",
+        "",
         _updating(0),
     ),
     "AdamWOptimizer": (
-        ("lr", "step", "weights", "gradients", "momentums_1", "momentums_2"),
-        ("updated_flag", "updated_weights?", "updated_momentums_1?", "updated_momentums_2?"),
-        ("alpha", "beta", "epsilon", "weight_decay", "correct_bias", "adam_mode"),
+        "lr step weights gradients momentums_1 momentums_2",
+        "updated_flag updated_weights? updated_momentums_1? updated_momentums_2?",
+        "alpha beta epsilon weight_decay correct_bias adam_mode",
         _updating(2, 4, 5),
     ),
     "SGDOptimizerV2": (
-        ("lr", "weights", "gradients"),
-        ("update_completed", "updated_weights?"),
-        (),
+        "lr weights gradients",
+        "update_completed updated_weights?",
+        "",
         _updating(1),
     ),
-    "InplaceClipGradNorm": (
-        ("gradients",),
-        ("clipped_gradients",),
-        ("max_norm", "norm_type"),
-        _like_first,
-    ),
-    "ReduceAllL2": (("X*",), ("Y",), (), _norm),
-    "Gelu": (("X",), ("Y",), (), _like_first),
-    "FastGelu": (("X", "bias?"), ("Y",), (), _like_first),
-    "QuickGelu": (("X",), ("Y",), ("alpha",), _like_first),
-    "BiasGelu": (("A", "B"), ("C",), (), _like_first),
+    "InplaceClipGradNorm": ("gradients", "clipped_gradients", "max_norm norm_type", _like_first),
+    "ReduceAllL2": ("X*", "Y", "", _norm),
+    "Gelu": ("X", "Y", "", _like_first),
+    "FastGelu": ("X bias?", "Y", "", _like_first),
+    "QuickGelu": ("X", "Y", "alpha", _like_first),
+    "BiasGelu": ("A B", "C", "", _like_first),
+    "FusedMatMul": ("A B", "Y", "alpha transA transB transBatchA transBatchB", _product),
+    **fused.TABLE,
 }
 
 
 def _parameter(text: str) -> Parameter:
-    return Parameter(text.rstrip("?*"), "T", optional=text[-1] == "?", variadic=text[-1] == "*")
+    name, _, kind = text.partition(":")
+    optional, variadic = name.endswith("?"), name.endswith("*")
+    return Parameter(name.rstrip("?*"), kind or "T", optional=optional, variadic=variadic)
 
 
-def _operator(name: str) -> Operator:
-    inputs, outputs, attributes, _ = _TABLE[name]
+def _operator(name: str, row: fused.Row, domain: str) -> Operator:
+    inputs, outputs, attributes, _ = row
     return Operator(
         name,
-        DOMAIN,
+        domain,
         1,
-        tuple(map(_parameter, inputs)),
-        tuple(map(_parameter, outputs)),
-        dict.fromkeys(attributes),
+        tuple(map(_parameter, inputs.split())),
+        tuple(map(_parameter, outputs.split())),
+        dict.fromkeys(attributes.split()),
     )
 
 
-OPERATORS: dict[str, Operator] = {name: _operator(name) for name in _TABLE}
+OPERATORS: dict[str, Operator] = {
+    name: _operator(name, row, DOMAIN) for name, row in _TABLE.items()
+}
+
+DEFAULT_DOMAIN: dict[str, Operator] = {
+    name: _operator(name, row, "") for name, row in fused.DEFAULT_DOMAIN.items()
+}
+
+
+def operator(name: str, version: int, domain: str = "") -> Operator | None:
+    """The form of an operator in an opset, or `None` if nothing is known of it."""
+    if domain == DOMAIN:
+        return OPERATORS.get(name)
+    found = schema.operator(name, version, domain)
+    return DEFAULT_DOMAIN.get(name) if found is None and not domain else found
+
+
+def newest(name: str, domain: str = "") -> Operator | None:
+    """The newest form of an operator, or `None` if nothing is known of it."""
+    return schema.newest(name, domain) or operator(name, 0, domain)
 
 
 def infer_outputs(node: NodeProto, types: Types) -> dict[str, TypeProto]:
-    """The types of the outputs of a `com.microsoft` node."""
-    found = _TABLE[node.op_type][3](node, types)
+    """The types of the outputs of a node of which onnx has no schema."""
+    row = _TABLE[node.op_type] if node.domain == DOMAIN else fused.DEFAULT_DOMAIN[node.op_type]
+    found = row[3](node, types)
     return {name: t for name, t in zip(node.output, found, strict=False) if name}

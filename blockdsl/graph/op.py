@@ -152,9 +152,10 @@ def _arrange(
     limit = None if form.inputs and form.inputs[-1].variadic else len(form.inputs)
     if limit is not None and len(slots) > limit:
         slots = _overflow_to_attributes(graph, form, slots, attributes, limit)
-    needed = sum(not (p.optional or p.variadic) for p in form.inputs)
-    if len(slots) < needed or any(s is None for s in slots[:needed]):
-        raise OpError(f"{form} needs the inputs {', '.join(form.input_names[:needed])}.")
+    needed = [i for i, p in enumerate(form.inputs) if not (p.optional or p.variadic)]
+    if any(i >= len(slots) or slots[i] is None for i in needed):
+        names = ", ".join(form.input_names[i] for i in needed)
+        raise OpError(f"{form} needs the inputs {names}.")
     return slots, attributes
 
 

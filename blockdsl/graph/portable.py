@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from onnx import TensorProto
+
 from blockdsl.errors import OpError
 from blockdsl.graph.op import op
 from blockdsl.graph.value import Operand, Value
@@ -19,11 +21,15 @@ def where(condition: Value, x: Operand, y: Operand) -> Value:
     Before opset 9 it is a product with the condition, in which an infinity that is not chosen
     leaves NaN.
     """
-    if condition.graph.opset() >= 9:
-        return op.Where(condition, x, y)
     like = x if isinstance(x, Value) else y
+    opset = condition.graph.opset()
+    if opset < 16 and isinstance(like, Value) and like.elem_type == TensorProto.BFLOAT16:
+        x, y = (v.cast(TensorProto.FLOAT) if isinstance(v, Value) else v for v in (x, y))
+        return op.Where(condition, x, y).cast(TensorProto.BFLOAT16)
+    if opset >= 9:
+        return op.Where(condition, x, y)
     chosen = condition.cast(like.elem_type)
-    terms = []
+    terms: list[Value] = []
     if isinstance(x, Value) or x != 0:
         terms.append(chosen * x)
     if isinstance(y, Value) or y != 0:
@@ -35,7 +41,8 @@ def equal(x: Value, y: Operand) -> Value:
     """`x == y`, element by element: floats cannot be compared so before opset 11."""
     if not x.type.is_float or x.graph.opset() >= 11:
         return op.Equal(x, y)
-    return ~((x < y) | (x > y))
+    differs: Value = (x < y) | (x > y)
+    return ~differs
 
 
 def sign(x: Value) -> Value:

@@ -30,7 +30,7 @@ FORWARD = {
 }
 GRADIENT = {
     "float64": Tolerance(1e-6, 1e-8),
-    "float32": Tolerance(1e-4, 1e-5),
+    "float32": Tolerance(1e-4, 2e-5),
     "float16": Tolerance(2e-2, 5e-3),
     "bfloat16": Tolerance(1e-1, 2e-2),
 }

@@ -34,6 +34,8 @@ CASES = [
     Case("Conv", [R(2, 3, 5, 5), weights(6, 1, 3, 3)], group=3, strides=[2, 2]),
     Case("Conv", [R(2, 3, 6, 5), weights(3, 1, 5, 5)], group=3, pads=[2, 2, 2, 2]),
     Case("Conv", [R(2, 3, 20), weights(3, 1, 17)], group=3, dilations=[1], pads=[3, 2]),
+    Case("Conv", [R(2, 2, 40), weights(2, 1, 17)], group=2, dilations=[2], pads=[1, 0]),
+    Case("Conv", [R(2, 2, 40), weights(2, 1, 33)], group=2, strides=[2], pads=[3, 0]),
     Case("Conv", [R(2, 4, 5), weights(4, 2, 1)], group=2, strides=[2]),
     *[
         Case("Conv", [R(2, 2, *size), weights(3, 2, 3, 2)], auto_pad=auto_pad, strides=strides)
@@ -55,14 +57,20 @@ CASES = [
         output_padding=[1, 1],
     ),
     Case(
-        "ConvTranspose", [R(2, 3, 4), weights(3, 2, 3)], strides=[3], output_padding=[2], pads=[0, 1]
+        "ConvTranspose",
+        [R(2, 3, 4), weights(3, 2, 3)],
+        strides=[3],
+        output_padding=[2],
+        pads=[0, 1],
     ),
     Case("ConvTranspose", [R(2, 3, 3, 4), weights(3, 2, 2, 3)], dilations=[2, 3], strides=[1, 2]),
     Case("ConvTranspose", [R(2, 4, 3, 4), weights(4, 3, 2, 3), R(6)], group=2, strides=[2, 1]),
     Case("ConvTranspose", [R(2, 3, 3, 4), weights(3, 1, 3, 3)], group=3, pads=[1, 1, 1, 1]),
     Case("ConvTranspose", [R(2, 3, 3, 4), weights(3, 2, 1, 1)]),
     *[
-        Case("ConvTranspose", [R(2, 2, 3, 4), weights(2, 2, 3, 4)], auto_pad=auto_pad, strides=[2, 2])
+        Case(
+            "ConvTranspose", [R(2, 2, 3, 4), weights(2, 2, 3, 4)], auto_pad=auto_pad, strides=[2, 2]
+        )
         for auto_pad in ("SAME_UPPER", "SAME_LOWER", "VALID")
     ],
     *[
@@ -77,8 +85,15 @@ CASES = [
         for auto_pad in ("SAME_UPPER", "SAME_LOWER", "NOTSET")
     ],
     Case("Col2Im", [R(2, 4, 6), [4, 3], [2, 2]], symbolic=False),
-    Case("Col2Im", [R(1, 12, 8), [5, 6], [2, 3]], pads=[0, 1, 0, 1], strides=[2, 1], dilations=[1, 2]),
+    Case(
+        "Col2Im", [R(1, 12, 8), [5, 6], [2, 3]], pads=[0, 1, 0, 1], strides=[2, 1], dilations=[1, 2]
+    ),
     Case("Col2Im", [R(1, 8, 12), [3, 4, 3], [2, 2, 2]]),
+    Case(
+        "Col2Im",
+        [R(2, 4, 6), R(values=[4, 3], static=True), R(values=[2, 2], static=True)],
+        order=1,
+    ),
     Case("DeformConv", [R(2, 2, 4, 5), weights(3, 2, 2, 2), R(2, 8, 3, 4)]),
     Case(
         "DeformConv",

@@ -21,7 +21,9 @@ CASES = [
     Case("Slice", [R(7, 4)], starts=[FAR, 9], ends=[1, 0], axes=[0, 1], steps=[-2, -1]),
     Case("Slice", [R(7, 4)], starts=[-2], ends=[-9], axes=[0], steps=[-3], opset=[10, 17]),
     Case("Slice", [R(5, 4), R(values=[1]), R(values=[3]), [0]], opset=[10, 11, 17]),
-    Case("Slice", [R(5, 4), R(values=[-2, 9]), R(values=[FAR, 0]), [1, 0], [1, -2]], opset=[10, 17]),
+    Case(
+        "Slice", [R(5, 4), R(values=[-2, 9]), R(values=[FAR, 0]), [1, 0], [1, -2]], opset=[10, 17]
+    ),
     Case("Slice", [R(5, 4), R(values=np.array([1], np.int32)), R(values=np.array([3], np.int32))]),
     Case("Slice", [R(5, 4), [4, 0], [0, 3], R(values=[0, 1]), R(values=[-2, 1])]),
     Case("Slice", [R(0, 4)], starts=[1], ends=[3], axes=[1]),

@@ -1,7 +1,5 @@
 """Pad in every mode."""
 
-import numpy as np
-
 from blockdsl.testing import Case, R
 
 CASES = [
@@ -22,6 +20,6 @@ CASES = [
     Case("Pad", [R(3, 4)], pads=[1, 2, 0, 3], mode="edge", opset=7, symbolic=False),
     Case("Pad", [R(3, 4), R(values=[1, 0, 2, 1], static=True)], mode="edge"),
     Case("Pad", [R(3, 4)], pads=[5, 0, 0, 4], mode="edge"),
-    Case("Pad", [R(3, 2)], pads=[4, 1, 3, 0], mode="wrap", opset=19, symbolic=False),
+    Case("Pad", [R(3, 2)], pads=[4, 1, 3, 0], mode="wrap", opset=19, symbolic=False, engines=False),
     Case("Pad", [R(2, 3)], pads=[0, 0, 3, 0], mode="reflect", symbolic=False, engines=False),
 ]

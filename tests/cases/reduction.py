@@ -26,11 +26,18 @@ CASES = [
         for case in (
             Case(name, [R(2, 3, 4, **values)], order=order, opset=[7, 11, 13, 18]),
             Case(name, [R(2, 3, 4, **values)], axes=[1], order=order, opset=[7, 18]),
-            Case(name, [R(2, 3, 4, **values)], axes=[-1, 0], keepdims=0, order=order, opset=[11, 18]),
+            Case(
+                name, [R(2, 3, 4, **values)], axes=[-1, 0], keepdims=0, order=order, opset=[11, 18]
+            ),
             Case(name, [R(2, 3, 4, **values)], keepdims=0, order=order),
             Case(name, [R(2, 3, 4, **values)], axes=[0], keepdims=0, order=order, opset=18),
             # The reference evaluator cannot take the last of these of a scalar.
-            Case(name, [R(*([1] if name == "ReduceLogSumExp" else []), **values)], order=order, opset=18),
+            Case(
+                name,
+                [R(*([1] if name == "ReduceLogSumExp" else []), **values)],
+                order=order,
+                opset=18,
+            ),
             Case(
                 name,
                 [R(2, 3, **values)],

@@ -36,7 +36,9 @@ CASES = [
         opset=16,
     ),
     Case("RoiAlign", [R(2, 2, 4, 5), REGIONS, IMAGES], wrt=[0], opset=22, engines=False),
-    Case("MaxRoiPool", [R(2, 3, 4, 5), BOXES], pooled_shape=[2, 3], wrt=[0], order=1, opset=[9, 17]),
+    Case(
+        "MaxRoiPool", [R(2, 3, 4, 5), BOXES], pooled_shape=[2, 3], wrt=[0], order=1, opset=[9, 17]
+    ),
     Case(
         "MaxRoiPool",
         [R(2, 3, 4, 5), BOXES],

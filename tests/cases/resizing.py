@@ -69,7 +69,12 @@ CASES = [
     ],
     Case(
         "Resize",
-        [IMAGE, np.array([0, 0, 0.2, 0.3, 1, 1, 0.7, 1.2], np.float32), None, np.array([1, 2, 4, 3])],
+        [
+            IMAGE,
+            np.array([0, 0, 0.2, 0.3, 1, 1, 0.7, 1.2], np.float32),
+            None,
+            np.array([1, 2, 4, 3]),
+        ],
         mode="linear",
         coordinate_transformation_mode="tf_crop_and_resize",
         extrapolation_value=7.0,

@@ -24,7 +24,7 @@ def leaky_relu(g: Value, y: Value, x: Value, *, alpha: float) -> Value:
 
 @vjp("PRelu", broadcast=True)
 def prelu(g: Value, y: Value, x: Value, slope: Value) -> tuple[Value, Value]:
-    """y = x where x > 0, else s x        dx = g where x > 0, else s g        ds = g x where x <= 0"""
+    """y = x where x > 0, else s x        dx = g where x > 0, else s g        ds = g x elsewhere"""
     positive = x > 0
     return where(positive, g, g * slope), where(positive, 0, g * x)
 
@@ -106,14 +106,17 @@ def mish(g: Value, y: Value, x: Value) -> Value:
 @vjp("Gelu")
 def gelu(g: Value, y: Value, x: Value, *, approximate: str) -> Value:
     """y = x P(x)        dx = g (P(x) + x P'(x)), P the normal distribution or its approximation"""
-    if approximate == "tanh":
-        return g * _tanh_gelu_slope(x)
+    return g * (tanh_gelu_slope(x) if approximate == "tanh" else gelu_slope(x))
+
+
+def gelu_slope(x: Value) -> Value:
+    """The derivative of x P(x), P the normal distribution."""
     share = 0.5 + 0.5 * op.Erf(x * math.sqrt(0.5))
     density = (x * x * -0.5).exp() * (1 / math.sqrt(2 * math.pi))
-    return g * (share + x * density)
+    return share + x * density
 
 
-def _tanh_gelu_slope(x: Value) -> Value:
+def tanh_gelu_slope(x: Value) -> Value:
     """The derivative of x (1 + tanh(c (x + k x^3))) / 2."""
     c, k = math.sqrt(2 / math.pi), 0.044715
     square = x * x

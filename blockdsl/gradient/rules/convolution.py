@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from blockdsl.errors import GradientError
 from blockdsl.gradient.registry import vjp
+from blockdsl.gradient.rules.reshaping import identity, reshape_to
+from blockdsl.gradient.rules.scattering import count_of
 from blockdsl.gradient.rules.windows import Window, cut_to
 from blockdsl.graph import op
-from blockdsl.graph.shapes import reshape_like, typed_as
+from blockdsl.graph.shapes import dims_of, reshape_like, typed_as
 from blockdsl.graph.value import Value
 
 
@@ -89,9 +91,7 @@ def _padded_to(
     return replace(window, begin=tuple(begin), end=tuple(end))
 
 
-def _matched(
-    window: Window, x: Value, g: Value, extra: Sequence[int]
-) -> tuple[Window, Value]:
+def _matched(window: Window, x: Value, g: Value, extra: Sequence[int]) -> tuple[Window, Value]:
     """The window, and the part of `g`, for which a convolution gives as many elements as `x`."""
     end = []
     for i, axis in enumerate(window.axes):
@@ -120,14 +120,15 @@ def col2im(
     strides: Sequence[int] | None,
 ) -> tuple[Value, None, None]:
     """y = windows x, summed where they overlap        dx = windows of g"""
-    kernel = block_shape.constant
-    if kernel is None:
-        raise GradientError(
-            f"The gradient of Col2Im needs a constant block_shape, and {str(block_shape)!r} is "
-            f"computed. Make it an initializer."
-        )
-    window = Window.of(kernel.tolist(), strides, dilations, pads)
-    return reshape_like(window.patches(g), x), None, None
+    known = block_shape.constant
+    if known is not None:
+        patches = Window.of(known.tolist(), strides, dilations, pads).patches(g)
+    else:
+        size = op.ReduceProd(block_shape, axes=[0], keepdims=1)
+        kernels = reshape_to(identity(size, g), size, 1, block_shape)
+        planes = reshape_to(g, count_of(g, [0, 1]), 1, dims_of(g, range(2, g.rank)))
+        patches = op.Conv(planes, kernels, strides=strides, dilations=dilations, pads=pads)
+    return reshape_like(patches, x), None, None
 
 
 def kernel_extent(w: Value, given: Sequence[int] | None) -> Sequence[int]:

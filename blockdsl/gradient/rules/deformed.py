@@ -14,7 +14,7 @@ from blockdsl.gradient.rules.sampling import LINEAR, Line, Reading
 from blockdsl.gradient.rules.scattering import count_of
 from blockdsl.gradient.rules.windows import Window, divided
 from blockdsl.graph import op
-from blockdsl.graph.shapes import dims_of, reshape_like, swap_last
+from blockdsl.graph.shapes import dims_of, expand, reshape_like, swap_last
 from blockdsl.graph.value import Value
 
 
@@ -35,9 +35,9 @@ def deform_conv(
     pads: Sequence[int] | None,
     strides: Sequence[int] | None,
 ) -> tuple[Value | None, ...]:
-    """y = w * (mask s) + b, s read at shifted positions        ds = mask dc, dmask = sum(s dc), dc = wᵀ g
+    """y = w (mask s) + b        ds = mask (wᵀ g)        dmask = sum(s wᵀ g)        dw = g (mask s)ᵀ
 
-    dw and db are those of a convolution; dx and doffset those of reading x at the positions.
+    s is what is read of x at the shifted positions; dx and doffset are those of reading.
     """
     window = Window.of(kernel_extent(w, kernel_shape), strides, dilations, pads)
     rank, positions = len(window.kernel), count_of(g, window.axes)
@@ -61,9 +61,11 @@ def deform_conv(
     seed = reshape_to(g, batch, group, divided(length_of(w, 0), group), positions)
     dw = reshape_like(op.MatMul(seed, swap_last(columns)).sum(0), w)
     kernels = reshape_to(w, group, divided(length_of(w, 0), group), inner)
-    dcolumns = reshape_to(op.MatMul(swap_last(kernels), seed), sets, channels, window.size * positions)
+    dcolumns = reshape_to(
+        op.MatMul(swap_last(kernels), seed), sets, channels, window.size * positions
+    )
     dmask = None
-    if weight is not None:
+    if mask is not None and weight is not None:
         dmask = reshape_like((dcolumns * read).sum(1), mask)
         dcolumns = dcolumns * weight
     dx = reshape_like(reading.add_back(dcolumns, count_of(x, window.axes)), x)
@@ -75,10 +77,10 @@ def deform_conv(
 
 
 def _regular(window: Window, axis: int, g: Value) -> Value:
-    """Where the windows' elements are along an axis before they are shifted: `[elements, windows]`."""
+    """Where elements are along an axis before they are shifted: `[elements, windows]`."""
     steps = np.indices(window.kernel)[axis].reshape(-1, 1) * window.dilations[axis]
     first = numbers_to(length_of(g, axis + 2), g.graph) * window.strides[axis] - window.begin[axis]
     others = [a for a in range(len(window.kernel)) if a != axis]
-    first = op.Expand(first.unsqueeze(*others), dims_of(g, window.axes))
-    places = reshape_to(first, 1, count_of(g, window.axes)) + steps
+    spread = expand(first.unsqueeze(*others), dims_of(g, window.axes))
+    places: Value = reshape_to(spread, 1, count_of(g, window.axes)) + steps
     return places.cast(g.elem_type)

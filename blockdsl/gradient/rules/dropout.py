@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +13,8 @@ from blockdsl.graph.value import Value
 
 @vjp("Dropout")
 def dropout(
-    g: Sequence[Value],
-    y: Sequence[Value],
+    g: Any,
+    y: Any,
     data: Value,
     ratio: Value | None,
     training_mode: Value | None,
@@ -27,16 +27,16 @@ def dropout(
     if trains is not None and not trains:
         return g[0], None, None
     scale = _scale(ratio, data)
-    if trains is None:
+    if trains is None and training_mode is not None:
         scale = where(training_mode, scale, 1)
     return g[0] * (y[1].cast(data.elem_type) * scale), None, None
 
 
 def _scale(ratio: Value | None, like: Value) -> Value:
     """1 / (1 - ratio), and 0 where everything is dropped."""
-    known = np.float64(0.5) if ratio is None else ratio.constant
-    if known is None:
+    known = np.array(0.5) if ratio is None else ratio.constant
+    if known is None and ratio is not None:
         kept = 1 - ratio.cast(like.elem_type)
         return where(kept > 0, 1 / kept, 0)
-    kept = 1 - float(known)
-    return like.graph.add_constant(np.array(1 / kept if kept > 0 else 0, like.dtype))
+    rest = 1 - float(np.asarray(known))
+    return like.graph.add_constant(np.array(1 / rest if rest > 0 else 0, like.dtype))

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import reduce
 
 from blockdsl.gradient.registry import vjp
-from blockdsl.graph import op
 from blockdsl.graph.portable import equal, sign, where
 from blockdsl.graph.value import Value
 
@@ -17,6 +16,7 @@ from blockdsl.graph.value import Value
 def step(g: Value, y: Value, x: Value) -> None:
     """y = x, in steps        dx = 0"""
     return None
+
 
 @vjp("Add", broadcast=True)
 def add(g: Value, y: Value, a: Value, b: Value) -> tuple[Value, Value]:

@@ -6,12 +6,22 @@ import numpy as np
 from onnx import TensorProto
 
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.placing import Count, Cut, larger, length_of, place, smaller
+from blockdsl.gradient.rules.placing import (
+    Count,
+    Cut,
+    element_of,
+    larger,
+    length_of,
+    place,
+    smaller,
+)
 from blockdsl.gradient.rules.scattering import (
     add_along,
     add_at,
     add_elements,
     count_of,
+    depth_of,
+    flat,
     nonnegative,
     positions_in,
     row_numbers,
@@ -38,29 +48,17 @@ def slice_(
 ) -> tuple[Value | None, ...]:
     """y = x[start:end:step]        dx = g at the places it was read from, 0 elsewhere"""
     count = starts.shape[0]
-    if not isinstance(count, int) or _is_computed(axes) or _is_computed(steps):
+    known = np.arange(count) if isinstance(count, int) else None
+    known_axes = known if axes is None else axes.constant
+    known_steps = np.ones_like(known_axes) if steps is None else steps.constant
+    if known is None or known_axes is None or known_steps is None:
         read = op.Slice(positions_in(x), starts, ends, axes, steps)
         return add_at(g, read, x, repeats=False), None, None, None, None
     cuts = [
-        _cut(g, x, int(axis) % x.rank, _element(starts, i), _element(ends, i), int(step))
-        for i, axis, step in zip(
-            range(count),
-            range(count) if axes is None else axes.constant,
-            [1] * count if steps is None else steps.constant,
-            strict=True,
-        )
+        _cut(g, x, int(axis) % x.rank, element_of(starts, i), element_of(ends, i), int(step))
+        for i, (axis, step) in enumerate(zip(known_axes, known_steps, strict=True))
     ]
     return place(g, x, cuts), None, None, None, None
-
-
-def _is_computed(x: Value | None) -> bool:
-    return x is not None and x.constant is None
-
-
-def _element(vector: Value, i: int) -> Count:
-    if vector.constant is not None:
-        return int(vector.constant[i])
-    return op.Gather(vector.cast(TensorProto.INT64), [i], axis=0)
 
 
 def _cut(g: Value, x: Value, axis: int, start: Count, end: Count, step: int) -> Cut:
@@ -82,9 +80,7 @@ def _cut(g: Value, x: Value, axis: int, start: Count, end: Count, step: int) -> 
 
 
 @vjp("Gather")
-def gather(
-    g: Value, y: Value, data: Value, indices: Value, *, axis: int
-) -> tuple[Value, None]:
+def gather(g: Value, y: Value, data: Value, indices: Value, *, axis: int) -> tuple[Value, None]:
     """y = data[indices]        ddata = sum of g over the places read, 0 where none was"""
     axis %= data.rank
     g = _with_one_axis(g, data, indices, axis)
@@ -93,7 +89,7 @@ def gather(
         ddata = _gather_constant(g, data, found.reshape(-1), axis)
         if ddata is not None:
             return ddata, None
-    numbers = reshape(indices, [-1]).cast(TensorProto.INT64)
+    numbers = flat(indices).cast(TensorProto.INT64)
     return typed_as(add_along(g, numbers, length_of(data, axis), axis), data), None
 
 
@@ -103,9 +99,10 @@ def _with_one_axis(g: Value, data: Value, indices: Value, axis: int) -> Value:
         return g
     if indices.rank == 0:
         return g.unsqueeze(axis)
-    count = int(np.prod(indices.shape)) if indices.is_static else -1
+    count = count_of(indices)
     before, after = dims_of(data, range(axis)), dims_of(data, range(axis + 1, data.rank))
-    return typed_beside(reshape(g, concat_shape(before, count, after)), data, axis)
+    shape = concat_shape(before, count if isinstance(count, int) else -1, after)
+    return typed_beside(reshape(g, shape), data, axis)
 
 
 def _gather_constant(g: Value, data: Value, read: np.ndarray, axis: int) -> Value | None:
@@ -139,6 +136,6 @@ def gather_nd(
     """y = data[i, j, ..]        ddata = sum of g over the places read, 0 where none was"""
     batch = batch_dims or 0
     numbers = row_numbers(data, indices, batch)
-    indexed = batch + indices.shape[-1]
+    indexed = batch + depth_of(indices)
     terms, count = rows_of(g, data, indexed), count_of(data, range(indexed))
     return reshape_like(add_along(terms, numbers, count, 0), data), None

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from blockdsl.gradient.registry import vjp
+from blockdsl.gradient.rules.placing import length_of
+from blockdsl.gradient.rules.reshaping import reshape_to
+from blockdsl.gradient.rules.scattering import count_of
 from blockdsl.graph import op
 from blockdsl.graph.portable import gemm
 from blockdsl.graph.shapes import sum_to, swap_last
@@ -20,8 +23,16 @@ def matmul(g: Value, y: Value, a: Value, b: Value) -> tuple[Value, Value]:
     left = a.unsqueeze(0) if row else a
     right = b.unsqueeze(1) if column else b
     da = sum_to(op.MatMul(g, swap_last(right)), left)
+    if left.rank > right.rank == 2:
+        # One product for the whole batch: no sum, and no array of products, is left to do.
+        left, g = _as_matrix(left), _as_matrix(g)
     db = sum_to(op.MatMul(swap_last(left), g), right)
     return da.squeeze(0) if row else da, db.squeeze(1) if column else db
+
+
+def _as_matrix(x: Value) -> Value:
+    """A batch of matrices as one of all their rows."""
+    return reshape_to(x, count_of(x, range(x.rank - 1)), length_of(x, -1))
 
 
 @vjp("Gemm")

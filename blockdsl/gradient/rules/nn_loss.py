@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
@@ -12,7 +12,7 @@ from blockdsl.gradient.registry import vjp
 from blockdsl.gradient.rules.scattering import add_along, count_of, scatter
 from blockdsl.graph import op
 from blockdsl.graph.portable import where
-from blockdsl.graph.shapes import expand_like, reshape, reshape_like, shape_of, typed_as
+from blockdsl.graph.shapes import expand_like, reshape, shape_of, typed_as
 from blockdsl.graph.value import Value
 
 _NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -20,16 +20,16 @@ _NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 @vjp("SoftmaxCrossEntropyLoss")
 def softmax_cross_entropy_loss(
-    g: Sequence[Value],
-    y: Sequence[Value],
+    g: Any,
+    y: Any,
     scores: Value,
     labels: Value,
     weights: Value | None,
     *,
     ignore_index: int | None,
     reduction: str,
-) -> tuple[Value, None, Value | None]:
-    """y = -w log p[label], reduced        dscores = q (p - onehot(label)), q = g w, over sum(w) for the mean
+) -> tuple[Value | None, None, Value | None]:
+    """y = -w log p[label]        dscores = q (p - onehot(label))        q = g w (mean: over sum(w))
 
     What is ignored has the weight zero; if all is, the gradient is zero, as in PyTorch.
     """
@@ -60,7 +60,7 @@ def negative_log_likelihood_loss(
     ignore_index: int | None,
     reduction: str,
 ) -> tuple[Value, None, Value | None]:
-    """y = -w x[target], reduced        dx = -q at the target, q = g w, over sum(w) for the mean"""
+    """y = -w x[target]        dx = -q at the target        q = g w (mean: over sum(w))"""
     terms = _Terms.of(g, target, weight, ignore_index, reduction)
     slope = -terms.slope.cast(x.elem_type).unsqueeze(1)
     dx = scatter(slope, terms.index, shape_of(x), 1, repeats=False)

@@ -9,7 +9,10 @@ from blockdsl.gradient.registry import no_gradient
 
 no_gradient("Bernoulli", "Multinomial", reason="it draws at random")
 no_gradient(
-    "EyeLike", "RandomNormalLike", "RandomUniformLike", reason="it takes only the shape of its input"
+    "EyeLike",
+    "RandomNormalLike",
+    "RandomUniformLike",
+    reason="it takes only the shape of its input",
 )
 no_gradient("NonMaxSuppression", reason="it returns indices")
 no_gradient("BitCast", reason="it takes bits for what they are not")
@@ -20,5 +23,5 @@ no_gradient(
     "MatMulInteger",
     "QLinearConv",
     "QLinearMatMul",
-    reason="it computes with quantized numbers; models with QuantizeLinear and DequantizeLinear train",
+    reason="it computes with quantized numbers (QuantizeLinear and DequantizeLinear train)",
 )

@@ -8,6 +8,7 @@ sums over so many terms need it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from onnx import TensorProto
 
@@ -27,8 +28,8 @@ _NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 @vjp("BatchNormalization")
 def batch_normalization(
-    g: Sequence[Value],
-    y: Sequence[Value],
+    g: Any,
+    y: Any,
     x: Value,
     scale: Value,
     bias: Value,
@@ -39,7 +40,7 @@ def batch_normalization(
     momentum: float,
     spatial: int | None,
     training_mode: int,
-) -> tuple[Value, ...]:
+) -> tuple[Value | None, ...]:
     """y = scale z + bias        dx = scale r (g - mean(g) - z mean(g z))        dscale = sum(g z)
 
     In inference form, where mean and variance are inputs, dx = scale r g, dmean = -sum(scale r g)
@@ -50,50 +51,56 @@ def batch_normalization(
             "BatchNormalization with spatial=0 normalises every position by itself, which has no "
             "gradient rule. Write it with ReduceMean, Sub and Mul, or use spatial=1."
         )
+    if not training_mode and not (x.graph.opset() < 14 and y.declared(1)):
+        return _by_given_statistics(g[0], x, scale, bias, mean, var, epsilon)
     axes = [0, *range(2, x.rank)]
-    trains = training_mode or (x.graph.opset() < 14 and y.declared(1))
-    wide, seed = _wide(x), _wide(g[0])
-    factor = _channels(_wide(scale), x)
-    if not trains:
-        root = 1 / (_channels(_wide(var), x) + epsilon).sqrt()
-        total, aligned = seed.sum(axes), (seed * (wide - _channels(_wide(mean), x)) * root).sum(axes)
-        slope = factor * root
-        dmean = reshape_like(slope, total) * -total
-        dvar = reshape_like(slope * root, total) * aligned * -0.5
-        return (
-            (seed * slope).cast(x.elem_type),
-            aligned.cast(scale.elem_type),
-            total.cast(bias.elem_type),
-            dmean.cast(mean.elem_type),
-            dvar.cast(var.elem_type),
-        )
+    wide = _wide(x)
     z, root = standardized(wide, axes, epsilon)
-    rest, total, aligned = through_standardized(seed, z, axes)
-    dx = factor * root * rest
+    rest, total, aligned = through_standardized(_wide(g[0]), z, axes)
+    dx = _channels(_wide(scale), x) * root * rest
     dmean = dvar = None
-    count = size_of(wide, axes)
+    fresh = (1 - momentum) / size_of(wide, axes)
     if g.flows(1):
-        dmean = _wide(g[1]) * momentum
-        dx = dx + _channels(_wide(g[1]) * ((1 - momentum) / count), x)
+        dmean = (g[1] * momentum).cast(mean.elem_type)
+        dx = dx + _channels(_wide(g[1]) * fresh, x)
     if g.flows(2):
-        dvar = _wide(g[2]) * momentum
-        dx = dx + z / root * _channels(_wide(g[2]) * (2 * (1 - momentum) / count), x)
+        dvar = (g[2] * momentum).cast(var.elem_type)
+        dx = dx + z / root * _channels(_wide(g[2]) * (2 * fresh), x)
+    dscale, dbias = (reshape_like(t, scale) for t in (aligned, total))
     return (
         dx.cast(x.elem_type),
-        reshape_like(aligned, scale).cast(scale.elem_type),
-        reshape_like(total, bias).cast(bias.elem_type),
-        dmean and dmean.cast(mean.elem_type),
-        dvar and dvar.cast(var.elem_type),
+        dscale.cast(scale.elem_type),
+        dbias.cast(bias.elem_type),
+        dmean,
+        dvar,
+    )
+
+
+def _by_given_statistics(
+    g: Value, x: Value, scale: Value, bias: Value, mean: Value, var: Value, epsilon: float
+) -> tuple[Value, ...]:
+    """The gradients of batch normalisation in inference form."""
+    axes = [0, *range(2, x.rank)]
+    seed, centred = _wide(g), _wide(x) - _channels(_wide(mean), x)
+    root = 1 / (_wide(var) + epsilon).sqrt()
+    slope = _wide(scale) * root
+    dx = (seed * _channels(slope, x)).cast(x.elem_type)
+    total, aligned = seed.sum(axes), (seed * centred).sum(axes) * root
+    return (
+        dx,
+        aligned.cast(scale.elem_type),
+        total.cast(bias.elem_type),
+        (-slope * total).cast(mean.elem_type),
+        (slope * root * aligned * -0.5).cast(var.elem_type),
     )
 
 
 def normalized_by_batch(
     x: Value, scale: Value, bias: Value, mean: Value, var: Value, epsilon: float, momentum: float
 ) -> tuple[Value, Value, Value]:
-    """Batch normalisation in training form, by its mathematics.
+    """Batch normalisation in training form by its mathematics, for runtimes that have no kernel.
 
-    CUDA kernels of ONNX Runtime have it up to opset 13 only; a training graph that is to run there
-    needs this in the place of the operator.
+    ONNX Runtime's CUDA kernel refuses training_mode=1 from opset 14 on.
 
     Returns:
         The normalised tensor, and the running mean and variance.
@@ -104,18 +111,18 @@ def normalized_by_batch(
     z, root = standardized(wide, axes, epsilon)
     spread = 1 / root.square() - epsilon
     y = z * _channels(_wide(scale), x) + _channels(_wide(bias), x)
-    running = (
+    running_mean, running_var = (
         old * momentum + reshape_like(new, old).cast(old.elem_type) * (1 - momentum)
         for old, new in ((mean, centre), (var, spread))
     )
-    return y.cast(x.elem_type), *running
+    return y.cast(x.elem_type), running_mean, running_var
 
 
 @vjp("InstanceNormalization")
 def instance_normalization(
     g: Value, y: Value, x: Value, scale: Value, bias: Value, *, epsilon: float
 ) -> tuple[Value, Value, Value]:
-    """y = scale z + bias        dx = scale r (g - mean(g) - z mean(g z))        dscale = sum(g z)"""
+    """y = scale z + bias        dx = scale r (g - mean g - z mean(g z))        dscale = sum(g z)"""
     axes = list(range(2, x.rank))
     z, root = standardized(_wide(x), axes, epsilon)
     rest, total, aligned = through_standardized(_wide(g), z, axes)
@@ -128,9 +135,9 @@ def instance_normalization(
 def group_normalization(
     g: Value, y: Value, x: Value, scale: Value, bias: Value, *, epsilon: float, num_groups: int
 ) -> tuple[Value, Value, Value]:
-    """y = scale z + bias        dx = r (h - mean(h) - z mean(h z)), h = scale g        dscale = sum(g z)
+    """y = scale z + bias        dx = r (h - mean(h) - z mean(h z))        dscale = sum(g z)
 
-    Before opset 21 scale and bias have one element a group, later one a channel.
+    h is scale g. Before opset 21 scale and bias have one element a group, later one a channel.
     """
     each, positions = divided(length_of(x, 1), num_groups), count_of(x, range(2, x.rank))
     parts = dims_of(x, [0]), num_groups, each, positions
@@ -146,8 +153,8 @@ def group_normalization(
 
 @vjp("LayerNormalization")
 def layer_normalization(
-    g: Sequence[Value],
-    y: Sequence[Value],
+    g: Any,
+    y: Any,
     x: Value,
     scale: Value,
     bias: Value | None,
@@ -156,7 +163,10 @@ def layer_normalization(
     epsilon: float,
     stash_type: int,
 ) -> tuple[Value, Value, Value | None]:
-    """y = scale z + bias        dx = r (h - mean(h) - z mean(h z)), h = scale g        dscale = sum(g z)"""
+    """y = scale z + bias        dx = r (h - mean(h) - z mean(h z))        dscale = sum(g z)
+
+    h is scale g.
+    """
     axes = list(range(axis % x.rank, x.rank))
     wide, seed = _wide(x), _wide(g[0])
     if stash_type == wide.elem_type == TensorProto.FLOAT:
@@ -189,10 +199,11 @@ def rms_normalization(
 
 
 @vjp("MeanVarianceNormalization")
-def mean_variance_normalization(
-    g: Value, y: Value, x: Value, *, axes: Sequence[int]
-) -> Value:
-    """y = (x - mean(x)) / (s + 1e-9)        dx = (g - mean(g) - (x - mean(x)) mean(g y) / s) / (s + 1e-9)"""
+def mean_variance_normalization(g: Value, y: Value, x: Value, *, axes: Sequence[int]) -> Value:
+    """y = c / (s + e), c = x - mean(x)        dx = (g - mean(g) - c mean(g y) / s) / (s + e)
+
+    e is 1e-9, and where s is 0 so is the term that is divided by it.
+    """
     over = [a % x.rank for a in axes]
     wide, seed, result = _wide(x), _wide(g), _wide(y)
     centred = wide - wide.mean(over, keepdims=True)
@@ -206,9 +217,9 @@ def mean_variance_normalization(
 def local_response_normalization(
     g: Value, y: Value, x: Value, *, alpha: float, beta: float, bias: float, size: int
 ) -> Value:
-    """y = x s^-beta, s = bias + alpha mean(x²)        dx = g s^-beta - 2 alpha beta x meanᵀ(g y / s)
+    """y = x s^-beta, s = bias + alpha mean(x²)        dx = g s^-beta - 2 alpha beta x mean(g y / s)
 
-    The means are over neighbouring channels.
+    The means are over neighbouring channels, the second one over those that have this neighbour.
     """
     wide, seed = _wide(x), _wide(g)
     base = bias + alpha * _over_neighbours(wide.square(), size, (size - 1) // 2)
@@ -227,7 +238,7 @@ def _over_neighbours(x: Value, size: int, before: int) -> Value:
 
 @vjp("LpNormalization")
 def lp_normalization(g: Value, y: Value, x: Value, *, axis: int, p: int) -> Value:
-    """y = x / n, n = (sum of |x|^p)^(1/p)        dx = (g - u sum(g y)) / n, u = y, or sign(x) for p = 1
+    """y = x / n, n = (sum |x|^p)^(1/p)        dx = (g - u sum(g y)) / n, u = y (p = 1: sign(x))
 
     Where n is 0 so is the gradient.
     """
@@ -250,7 +261,7 @@ def standardized(x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, 
 
 
 def through_standardized(g: Value, z: Value, axes: Sequence[int]) -> tuple[Value, Value, Value]:
-    """g - mean(g) - z mean(g z), and the sums of g and of g z."""
+    """The difference g - mean(g) - z mean(g z), and the sums of g and of g z."""
     count = size_of(z, axes)
     total, aligned = (t.sum(axes, keepdims=True) for t in (g, g * z))
     return g - total / count - z * (aligned / count), total, aligned

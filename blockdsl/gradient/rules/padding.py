@@ -30,7 +30,7 @@ def pad(
     *,
     mode: str,
 ) -> tuple[Value | None, ...]:
-    """y = x with margins        dx = g without them, and what a margin repeats gets its part of g"""
+    """y = x with margins        dx = g without them, plus g of the margins at what they repeat"""
     margins = _constant_margins(x, pads, axes)
     if mode == "constant":
         if margins is None:
@@ -80,8 +80,7 @@ def _folded(g: Value, margin: Margin, mode: str) -> Value:
     """The inside of an axis, with its margins added to what they repeat."""
     axis, before, after = margin
     inside = _inside(g, [margin])
-    length = length_of(inside, axis)
-    first, last = _origins(length, margin)[mode]
+    first, last = _origins(length_of(inside, axis), margin, mode)
     dx = inside
     if before:
         part = op.Slice(g, starts=[0], ends=[before], axes=[axis])
@@ -92,11 +91,11 @@ def _folded(g: Value, margin: Margin, mode: str) -> Value:
     return dx
 
 
-def _origins(length: Count, margin: Margin) -> dict[str, tuple[Cut, Cut]]:
-    """Which elements the margin before and the margin after repeat, by mode."""
+def _origins(length: Count, margin: Margin, mode: str) -> tuple[Cut, Cut]:
+    """Which elements the margin before and the margin after repeat."""
     axis, before, _ = margin
-    return {
-        "reflect": (Cut(axis, before, -1), Cut(axis, length - 2, -1)),
-        "edge": (Cut(axis, 0), Cut(axis, length - 1)),
-        "wrap": (Cut(axis, length - before), Cut(axis, 0)),
-    }
+    if mode == "reflect":
+        return Cut(axis, before, -1), Cut(axis, length - 2, -1)
+    if mode == "edge":
+        return Cut(axis, 0), Cut(axis, length - 1)
+    return Cut(axis, length - before), Cut(axis, 0)  # wrap

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from onnx import TensorProto
 
 from blockdsl.graph import Graph, op
 from blockdsl.graph.portable import counting, where
@@ -17,6 +18,9 @@ Count = int | Value
 
 END = int(np.iinfo(np.int64).max)
 """The end of a slice that goes to the end of its axis."""
+
+_LONG = 1024
+"""Vectors that are longer are not stored in a model but made by it."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +60,7 @@ def place(x: Value, like: Value, cuts: Sequence[Cut]) -> Value:
     return typed_as(padded(x, axes, before, after), like)
 
 
-def padded(
-    x: Value, axes: Sequence[int], before: Sequence[Count], after: Sequence[Count]
-) -> Value:
+def padded(x: Value, axes: Sequence[int], before: Sequence[Count], after: Sequence[Count]) -> Value:
     """`x` with zeros around it along some axes; less than none takes elements away."""
     margins = [*before, *after]
     if all(isinstance(m, int) for m in margins):
@@ -93,9 +95,20 @@ def length_of(x: Value, axis: int) -> Count:
     return length if isinstance(length, int) else dims_of(x, [axis])
 
 
+def element_of(vector: Value, i: int) -> Count:
+    """An element of a vector of integers."""
+    if vector.constant is not None:
+        return int(vector.constant[i])
+    return op.Gather(vector.cast(TensorProto.INT64), [i], axis=0)
+
+
 def numbers_to(count: Count, graph: Graph) -> Value:
     """The integers 0, 1, ... below a number."""
-    return graph.add_constant(np.arange(count)) if isinstance(count, int) else counting(count)
+    if not isinstance(count, int):
+        return counting(count)
+    if count > _LONG and graph.opset() >= 11:
+        return op.Range(0, count, 1)
+    return graph.add_constant(np.arange(count))
 
 
 def smaller(a: Count, b: Count) -> Count:
@@ -112,13 +125,15 @@ def larger(a: Count, b: Count) -> Count:
 
 def _chosen(name: str, a: Count, b: Count) -> Count:
     """`Min` or `Max` of two integers, of which one at least is computed."""
-    opset = (a if isinstance(a, Value) else b).graph.opset()
+    value, other = (a, b) if isinstance(a, Value) else (b, a)
+    assert isinstance(value, Value)
+    opset = value.graph.opset()
     if opset >= 12:
-        return getattr(op, name)(a, b)
+        return op.Min(value, other) if name == "Min" else op.Max(value, other)
     if opset < 9:
         return a  # Integers cannot be compared; only cuts beyond the end of an axis need it.
-    first_is_less = a < b if isinstance(a, Value) else b > a
-    return where(first_is_less, a, b) if name == "Min" else where(first_is_less, b, a)
+    chosen = value < other if name == "Min" else value > other
+    return where(chosen, value, other)
 
 
 def _spread(x: Value, axis: int, step: int) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
@@ -29,8 +30,8 @@ from blockdsl.graph.value import Value
 
 @vjp("MaxPool")
 def max_pool(
-    g: Sequence[Value],
-    y: Sequence[Value],
+    g: Any,
+    y: Any,
     x: Value,
     *,
     auto_pad: str,
@@ -63,8 +64,7 @@ def _to_indices(g: Value, indices: Value, x: Value, repeats: bool, storage_order
 
 
 def _to_largest(g: Value, x: Value, window: Window, auto_pad: str, ceil_mode: bool) -> Value:
-    """`g` at the element of each window that is found to be the largest: for opsets in which
-    nothing can be added at indices."""
+    """`g` at the largest element of each window, for opsets in which nothing adds at indices."""
     reaching = window.reaching_beyond(auto_pad, ceil_mode)
     settled, inner, first = reaching.over(x, auto_pad)
     axes = list(window.axes)
@@ -112,8 +112,7 @@ def average_pool(
     )
     # By how much a runtime divides a window that ends in the padding is its own: ask it.
     reaching = window.reaching_beyond(auto_pad, ceil_mode)
-    kernel = np.ones((1, 1, *window.kernel), x.dtype)
-    counts = _over_ones(reaching, x, auto_pad, kernel)
+    counts = _over_ones(reaching, x, auto_pad, window.all_ones(x))
     if reaching != window:
         counts = cut_to(counts, shares, window.axes)
     return _sums_back(g * (shares / counts.clip(low=1)), x, window, auto_pad)
@@ -127,8 +126,7 @@ def _sums_back(g: Value, x: Value, window: Window, auto_pad: str) -> Value:
     axes = window.axes
     planes = reshape_to(g, count_of(g, [0, 1]), [1], dims_of(g, axes))
     like = reshape_to(inner, count_of(inner, [0, 1]), [1], dims_of(inner, axes))
-    kernel = x.graph.add_constant(np.ones((1, 1, *window.kernel), x.dtype))
-    dx = reshape_like(settled.spread(planes, kernel, like), inner)
+    dx = reshape_like(settled.spread(planes, window.all_ones(x), like), inner)
     return dx if inner is x else typed_as(cut_to(dx, x, axes, first), x)
 
 
@@ -141,7 +139,8 @@ def _ones(x: Value) -> Value:
 def _over_ones(window: Window, x: Value, auto_pad: str, kernels: Value) -> Value:
     """A convolution of ones: how many elements of `x`, or which, each window holds."""
     settled, ones, _ = window.over(_ones(x), auto_pad)
-    return op.Conv(ones, kernels, **settled.attributes)
+    sums: Value = op.Conv(ones, kernels, **settled.attributes)
+    return sums
 
 
 @vjp("LpPool")
@@ -158,7 +157,7 @@ def lp_pool(
     pads: Sequence[int] | None,
     strides: Sequence[int] | None,
 ) -> Value:
-    """y = (sum of |x|^p)^(1/p)        dx = sign(x) |x|^(p-1) (g / y^(p-1), summed)        (0 at y = 0)"""
+    """y = (sum |x|^p)^(1/p)        dx = sign(x) |x|^(p-1) sum(g / y^(p-1))        (0 if y = 0)"""
     window = Window.of(kernel_shape, strides, dilations, pads)
     return slope_of_power(x, p) * _sums_back(divided_by_power(g, y, p - 1), x, window, auto_pad)
 
@@ -180,7 +179,7 @@ def global_max_pool(g: Value, y: Value, x: Value) -> Value:
 
 @vjp("GlobalLpPool")
 def global_lp_pool(g: Value, y: Value, x: Value, *, p: int) -> Value:
-    """y = (sum of |x|^p)^(1/p)        dx = sign(x) |x|^(p-1) g / y^(p-1)        (0 at y = 0)"""
+    """y = (sum |x|^p)^(1/p)        dx = sign(x) |x|^(p-1) g / y^(p-1)        (0 if y = 0)"""
     return slope_of_power(x, p) * divided_by_power(g, y, p - 1)
 
 
@@ -226,7 +225,7 @@ def lowest(x: Value) -> float:
 
 
 def divided_by_power(g: Value, y: Value, exponent: int) -> Value:
-    """g / y^exponent for y >= 0, and 0 where y is 0."""
+    """The quotient g / y^exponent for y >= 0, and 0 where y is 0."""
     if exponent == 0:
         return g
     positive = y > 0

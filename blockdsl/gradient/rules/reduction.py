@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from blockdsl.gradient.registry import no_gradient, vjp
 from blockdsl.graph import op
 from blockdsl.graph.portable import equal, sign, where
@@ -32,9 +34,10 @@ class Axes:
     def of(cls, x: Value, axes: Value | None, noop_with_empty_axes: bool) -> Axes:
         """The axes that a node names: none means all, or none where it says so."""
         noop = bool(noop_with_empty_axes)
-        if axes is not None and axes.constant is None:
+        known = np.array([], np.int64) if axes is None else axes.constant
+        if known is None:
             return cls(x, [], axes, noop)
-        named = [] if axes is None else [int(a) % x.rank for a in axes.constant]
+        named = [int(a) % x.rank for a in known]
         return cls(x, sorted(named or range(0 if noop else x.rank)), None, noop)
 
     def sum(self, x: Value) -> Value:
@@ -46,8 +49,8 @@ class Axes:
     def product(self, x: Value) -> Value:
         """The product of a tensor over these axes, which stay."""
         axes = self.computed if self.computed is not None else self.constant or None
-        noop = {"noop_with_empty_axes": 1} if self.noop else {}
-        return op.ReduceProd(x, axes=axes, keepdims=1, **noop)
+        noop = 1 if self.noop else None
+        return op.ReduceProd(x, axes=axes, keepdims=1, noop_with_empty_axes=noop)
 
     def restored(self, reduced: Value) -> Value:
         """A reduced tensor with these axes again, of length one; broadcasting adds leading ones."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from blockdsl.errors import GradientError
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.pooling import lowest
 from blockdsl.gradient.rules.placing import Count, length_of, numbers_to
-from blockdsl.gradient.rules.reshaping import reshape_to
-from blockdsl.gradient.rules.resizing import identity
+from blockdsl.gradient.rules.pooling import lowest
+from blockdsl.gradient.rules.reshaping import identity, reshape_to
 from blockdsl.gradient.rules.scattering import add_at, count_of
 from blockdsl.graph import op
 from blockdsl.graph.portable import sign, where
@@ -40,10 +40,10 @@ def roi_align(
     """
     if mode != "avg":
         raise GradientError(
-            "RoiAlign has a gradient rule for mode='avg' only: of what mode='max' takes the maximum "
-            "differs from one runtime to the next. Use mode='avg'."
+            "RoiAlign has a gradient rule for mode='avg' only: of what mode='max' takes the "
+            "maximum differs from one runtime to the next. Use mode='avg'."
         )
-    settings = {"sampling_ratio": sampling_ratio, "spatial_scale": spatial_scale}
+    settings: dict[str, Any] = {"sampling_ratio": sampling_ratio, "spatial_scale": spatial_scale}
     if x.graph.opset() >= 16:
         settings["coordinate_transformation_mode"] = coordinate_transformation_mode
     images, height, width = (length_of(x, axis) for axis in (0, 2, 3))
@@ -53,10 +53,10 @@ def roi_align(
     level = rois * np.array([1, 0, 1, 0]) + np.array([0, 0, 0, one])
     rows = reshape_to(identity(height, x), 1, height, height, 1)
     columns = reshape_to(identity(width, x), 1, width, 1, width)
-    sizes = {"output_height": output_height, "output_width": 1}
-    rows = op.RoiAlign(rows, upright, first, **sizes, **settings)
-    sizes = {"output_height": 1, "output_width": output_width}
-    columns = op.RoiAlign(columns, level, first, **sizes, **settings).squeeze(2).unsqueeze(1)
+    settings["output_height"], settings["output_width"] = output_height, 1
+    rows = op.RoiAlign(rows, upright, first, **settings)
+    settings["output_height"], settings["output_width"] = 1, output_width
+    columns = op.RoiAlign(columns, level, first, **settings).squeeze(2).unsqueeze(1)
     across = op.MatMul(g, columns.transpose(0, 1, 3, 2)).transpose(0, 2, 1, 3)
     # Sums over the rows of all regions, those of other images multiplied by zero.
     mine = op.Equal(numbers_to(images, x.graph).unsqueeze(1), batch_indices.unsqueeze(0))

@@ -1,10 +1,15 @@
-"""Reshaping to shapes of which parts are computed when the graph runs."""
+"""Shapes of which parts are computed when the graph runs."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from blockdsl.graph.shapes import concat_shape, reshape, reshape_exactly
+import numpy as np
+from onnx import TensorProto
+
+from blockdsl.gradient.rules.placing import Count
+from blockdsl.graph import op
+from blockdsl.graph.shapes import concat_shape, expand, reshape, reshape_exactly
 from blockdsl.graph.value import Value
 
 
@@ -22,3 +27,13 @@ def reshape_to(x: Value, *parts: Any) -> Value:
             return reshape(x, shape)
     shape = concat_shape(*parts)
     return reshape_exactly(x, shape) if computed else reshape(x, shape)
+
+
+def identity(length: Count, like: Value) -> Value:
+    """The identity matrix of that many rows."""
+    if isinstance(length, int) and (length <= 16 or like.graph.opset() < 9):
+        return like.graph.add_constant(np.eye(length, dtype=like.dtype))
+    square = expand(
+        like.graph.add_constant(np.zeros((1, 1), np.float32)), concat_shape(length, length)
+    )
+    return op.EyeLike(square, dtype=TensorProto.FLOAT).cast(like.elem_type)

@@ -1,8 +1,8 @@
 """Rules of resampling to another size.
 
-Whatever its mode, resampling is linear and separable: a matrix along each axis. Its columns are what
-the operator itself makes of one-hot vectors, so that gradients round, clamp, filter and extrapolate
-just as the runtime at hand does.
+Whatever its mode, resampling is linear and separable: a matrix along each axis. Its columns are
+what the operator itself makes of one-hot vectors, so that gradients round, clamp, filter and
+extrapolate just as the runtime at hand does.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
 
 from blockdsl.errors import GradientError
 from blockdsl.gradient.registry import vjp
 from blockdsl.gradient.rules.placing import length_of
-from blockdsl.gradient.rules.reshaping import reshape_to
+from blockdsl.gradient.rules.reshaping import identity, reshape_to
 from blockdsl.gradient.rules.scattering import count_of
 from blockdsl.graph import op
 from blockdsl.graph.shapes import concat_shape, dims_of, expand, typed_as
@@ -43,7 +42,7 @@ def resize(
     mode: str,
     nearest_mode: str,
 ) -> tuple[Value, None, None, None]:
-    """y = A x along each axis        dx = Aᵀ g along each, A the operator applied to one-hot vectors"""
+    """y = A x along each axis        dx = Aᵀ g along each        A: what it makes of the unit"""
     opset = x.graph.opset()
     settings: dict[str, Any] = {"mode": mode}
     if opset < 11:
@@ -71,7 +70,7 @@ def resize(
 
 @vjp("Upsample")
 def upsample(g: Value, y: Value, x: Value, scales: Value, *, mode: str) -> tuple[Value, None]:
-    """y = A x along each axis        dx = Aᵀ g along each, A the operator applied to one-hot vectors"""
+    """y = A x along each axis        dx = Aᵀ g along each        A: what it makes of the unit"""
     axes = list(range(x.rank))
     resampling = _Resampling(x, y, axes, scales, None, None, {"mode": mode}, "Upsample")
     return resampling.transpose(g, mode == "nearest"), None
@@ -112,8 +111,8 @@ class _Resampling:
             repeats: Whether whole scales repeat each element so many times.
         """
         factors = [self._factor(axis) for axis in range(self.x.rank)]
-        if repeats and factors[:2] == [1, 1] and None not in factors and self.x.rank in (3, 4, 5):
-            kernel = factors[2:]
+        kernel = [f for f in factors[2:] if f is not None]
+        if repeats and factors[:2] == [1, 1] and len(kernel) == self.x.rank - 2 in (1, 2, 3):
             means = op.AveragePool(g, kernel_shape=kernel, strides=kernel)
             return typed_as(means * float(prod(kernel)), self.x)
         for axis in reversed(self.axes):
@@ -148,15 +147,16 @@ class _Resampling:
             return self._matrix_beside_others(axis)
         unit = identity(length_of(self.x, axis), self.x)
         unit = unit.unsqueeze(0, 1)
+        columns: Value
         if self.operator == "Upsample":
             columns = op.Upsample(unit, self._at(self.scales, axis, 1.0), **self.settings)
         elif self.x.graph.opset() < 11:
             columns = op.Resize(unit, self._at(self.scales, axis, 1.0), **self.settings)
         else:
-            columns = op.Resize(unit, *self._target(axis, unit), **self.settings)
+            columns = op.Resize(unit, *self._target(axis), **self.settings)
         return columns.squeeze(0, 1)
 
-    def _target(self, axis: int, unit: Value) -> tuple[Any, Any, Any]:
+    def _target(self, axis: int) -> tuple[Any, Any, Any]:
         """Region, scales and sizes for the third of four axes."""
         region: Any = None if self.x.graph.opset() >= 13 else np.zeros(0, np.float32)
         if self.region is not None:
@@ -198,17 +198,9 @@ class _Resampling:
         unit = unit.unsqueeze(0, *line[1:])
         unit = expand(unit, concat_shape(1, length_of(self.x, axis), dims_of(self.x, self.axes)))
         spatial = list(range(2, unit.rank))
-        made = op.Resize(unit, None, None, self.sizes, axes=spatial, **self.settings)
+        made: Value = op.Resize(unit, None, None, self.sizes, axes=spatial, **self.settings)
         first = [0, *(slice(None) if a in (1, 2 + place) else 0 for a in range(1, made.rank))]
         return made[tuple(first)].transpose()
-
-
-def identity(length: Any, like: Value) -> Value:
-    """The identity matrix of that many rows."""
-    if isinstance(length, int) and (length <= 16 or like.graph.opset() < 9):
-        return like.graph.add_constant(np.eye(length, dtype=like.dtype))
-    square = expand(like.graph.add_constant(np.zeros((1, 1), np.float32)), concat_shape(length, length))
-    return op.EyeLike(square, dtype=TensorProto.FLOAT).cast(like.elem_type)
 
 
 def _product_along(g: Value, matrix: Value, axis: int) -> Value:

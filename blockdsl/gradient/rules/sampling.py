@@ -1,8 +1,8 @@
 """Rules of reading images at computed positions: grids and deformed convolutions.
 
-Along each axis a position lies between taps, and the weight of each tap is a polynomial of how far the
-position is beyond the whole number below it. What is read is a sum over the taps of all axes, of
-elements times the products of their weights.
+Along each axis a position lies between taps, and the weight of each tap is a polynomial of how far
+the position is beyond the whole number below it. What is read is a sum over the taps of all axes:
+of elements times products of weights.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 def grid_sample(
     g: Value, y: Value, x: Value, grid: Value, *, align_corners: int, mode: str, padding_mode: str
 ) -> tuple[Value, Value | None]:
-    """y = sum of w x at the taps        dx = w g added at the taps        dgrid = sum of g x dw/dgrid
+    """y = sum of w x at taps        dx = w g added at taps        dgrid = sum of g x dw/dgrid
 
     A position that is clamped has the gradient zero; one that is rounded has none.
     """
@@ -51,12 +51,17 @@ def grid_sample(
         line = Line.along(x, axis, points, bool(align_corners))
         given = points[:, :, x.rank - 1 - axis]
         place = given * line.scale + line.middle
-        place, slope = line.kept_inside(op.Round(place) if mode == "nearest" else place, padding_mode)
+        if mode == "nearest":
+            place = op.Round(place)
+        slope = None
+        if weights is not _CUBIC:  # whose positions stay where they are, beyond the edges too
+            place, slope = line.kept_inside(place, padding_mode)
         lines.append(line.taps(place, weights, padding_mode))
         factors.append(line.scale if slope is None else slope * line.scale)
     reading = Reading.of(lines, [length_of(x, axis) for axis in axes])
     flat, seed = (
-        reshape_to(t.cast(elem_type), dims_of(t, [0, 1]), count_of(t, range(2, t.rank))) for t in (x, g)
+        reshape_to(t.cast(elem_type), dims_of(t, [0, 1]), count_of(t, range(2, t.rank)))
+        for t in (x, g)
     )
     dx = reshape_like(reading.add_back(seed, count_of(x, axes)), x).cast(x.elem_type)
     if mode == "nearest":
@@ -64,6 +69,21 @@ def grid_sample(
     slopes = reading.slopes_of(seed, flat)
     parts = [(s * f).unsqueeze(2) for s, f in zip(slopes, factors, strict=True)]
     return dx, reshape_like(op.Concat(*parts[::-1], axis=2), grid).cast(grid.elem_type)
+
+
+@vjp("AffineGrid")
+def affine_grid(
+    g: Value, y: Value, theta: Value, size: Value, *, align_corners: int
+) -> tuple[Value, None]:
+    """y = theta p        dtheta = g pᵀ, summed over the points p: the grid itself, and a 1"""
+    rank = 2 if theta.shape[1] in (2, None) else 3
+    unit = np.eye(rank, rank + 1, dtype=theta.dtype)[None]
+    regular = op.AffineGrid(unit, concat_shape([1], size[1:]), align_corners=align_corners)
+    count = count_of(g, range(1, g.rank - 1))
+    flat = reshape_to(regular, count, rank)
+    points = op.Concat(flat, ones_like(flat[:, :1]), axis=1)
+    seed = reshape_to(g, dims_of(g, [0]), count, rank)
+    return typed_as(op.MatMul(seed.transpose(0, 2, 1), points), theta), None
 
 
 @dataclass(frozen=True)
@@ -91,12 +111,16 @@ class Line:
         """
         count = length_of(x, axis)
         last: Value | float
-        last = float(count - 1) if isinstance(count, int) else (count - 1).cast(like.elem_type).squeeze(0)
+        last = (
+            float(count - 1)
+            if isinstance(count, int)
+            else (count - 1).cast(like.elem_type).squeeze(0)
+        )
         low = 0.0 if align_corners else -0.5
         return cls(last, (last - 2 * low) * 0.5, last * 0.5, low)
 
     def kept_inside(self, place: Value, padding_mode: str) -> tuple[Value, Value | None]:
-        """A position clamped or reflected to the axis, and the slope of that; None where it is 1."""
+        """A position clamped or reflected to the axis, and the slope of that, None if it is 1."""
         if padding_mode == "zeros":
             return place, None
         if padding_mode == "reflection":
@@ -181,7 +205,9 @@ class Reading:
         """What a flat image of that many elements gets of the cotangent of what was read."""
         terms = g.unsqueeze(2) * self.weight.unsqueeze(1)
         flat = reshape_to(terms, dims_of(g, [0, 1]), count_of(self.index, [1, 2]))
-        return scatter(flat, self._spread(g), concat_shape(dims_of(g, [0, 1]), count), 2, repeats=True)
+        return scatter(
+            flat, self._spread(g), concat_shape(dims_of(g, [0, 1]), count), 2, repeats=True
+        )
 
     def slopes_of(self, g: Value, x: Value) -> list[Value]:
         """The gradient of the positions along each axis, given the cotangent of what was read."""

@@ -6,6 +6,7 @@ from blockdsl.gradient.registry import vjp
 from blockdsl.gradient.rules.placing import length_of, numbers_to
 from blockdsl.gradient.rules.scattering import (
     add_into,
+    depth_of,
     row_numbers,
     rows_of,
     take_elements,
@@ -14,7 +15,7 @@ from blockdsl.gradient.rules.scattering import (
 )
 from blockdsl.graph import op
 from blockdsl.graph.portable import equal, where
-from blockdsl.graph.shapes import expand, expand_like, reshape, reshape_like, shape_of, zeros_like
+from blockdsl.graph.shapes import expand_like, reshape, reshape_like, zeros_like
 from blockdsl.graph.value import Value
 
 
@@ -34,7 +35,9 @@ def scatter_elements(
     Added updates leave ddata = g. A product, a maximum or a minimum passes g to what it is made of,
     the latter two evenly to all that attain it, as torch.scatter_reduce.
     """
-    ddata, dupdates = _scattered(g, y, data, indices, updates, axis % data.rank, reduction or "none")
+    ddata, dupdates = _scattered(
+        g, y, data, indices, updates, axis % data.rank, reduction or "none"
+    )
     return ddata, None, dupdates
 
 
@@ -46,12 +49,11 @@ def scatter_nd(
     if reduction in (None, "none", "add"):
         kept = g if reduction == "add" else op.ScatterND(g, indices, zeros_like(updates))
         return kept, None, op.GatherND(g, indices)
-    depth = indices.shape[-1]
+    g, y, rows, terms = (rows_of(x, data, depth_of(indices)) for x in (g, y, data, updates))
     numbers = row_numbers(data, indices, 0)
-    rows = [rows_of(x, data, depth) for x in (g, y, data, updates)]
-    if rows[0].rank == 2:
-        numbers = expand(numbers.unsqueeze(1), shape_of(rows[3]))
-    ddata, dupdates = _scattered(*rows[:3], numbers, rows[3], 0, reduction)
+    if terms.rank == 2:
+        numbers = expand_like(numbers.unsqueeze(1), terms)
+    ddata, dupdates = _scattered(g, y, rows, numbers, terms, 0, reduction)
     return reshape_like(ddata, data), None, reshape_like(dupdates, updates)
 
 

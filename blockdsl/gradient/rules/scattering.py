@@ -1,9 +1,9 @@
 """The transpose of gathering: sums of what was read from the same place.
 
-ScatterND with reduction="add" would be the operator for this, and ONNX Runtime's CPU kernel must not
-be used: its threads race for repeated indices and lose terms. ScatterElements adds one element
-after the other there, and with atomic operations on CUDA: right on both. A few rows are summed by
-a matrix product with ones and zeros: faster than either, and the same on every run.
+`ScatterND` with reduction="add" would be the operator for this, and ONNX Runtime's CPU kernel must
+not be used: its threads race for repeated indices and lose terms. `ScatterElements` adds one
+element after the other there, and with atomic operations on CUDA: right on both. A few rows are
+summed by a matrix product with ones and zeros: faster than either, and the same on every run.
 """
 
 from __future__ import annotations
@@ -60,9 +60,7 @@ def add_along(x: Value, indices: Value, count: Count, axis: int) -> Value:
     return put_along(*_without_repeats(x, nonnegative(indices, count), axis), count, axis)
 
 
-def put_along(
-    x: Value, indices: Value, count: Count, axis: int, repeats: bool = False
-) -> Value:
+def put_along(x: Value, indices: Value, count: Count, axis: int, repeats: bool = False) -> Value:
     """As `add_along`, by a scattering operator: see `scatter`."""
     others = [a for a in range(x.rank) if a != axis]
     spread = expand_like(indices.unsqueeze(*others), x)
@@ -113,9 +111,8 @@ def _shorter(x: Value, like: Value, axis: int) -> list[int]:
 
 def add_at(x: Value, positions: Value, like: Value, repeats: bool = True) -> Value:
     """Terms summed at flat positions, of which there is one for each, in the shape of `like`."""
-    terms, places = (reshape(v, [-1]) for v in (x, positions))
     add = add_along if repeats else put_along
-    return reshape_like(add(terms, places, count_of(like), 0), like)
+    return reshape_like(add(flat(x), flat(positions), count_of(like), 0), like)
 
 
 def positions_in(x: Value) -> Value:
@@ -126,22 +123,13 @@ def positions_in(x: Value) -> Value:
 def rows_of(x: Value, data: Value, indexed: int) -> Value:
     """What was read from the rows of a tensor, of which the first axes are indexed, as rows."""
     if indexed == data.rank:
-        return reshape(x, [-1])
+        return flat(x)
     return reshape(x, concat_shape(-1, count_of(data, range(indexed, data.rank))))
 
 
 def row_numbers(data: Value, indices: Value, batch_dims: int) -> Value:
-    """The indices of `GatherND` as a vector of row numbers.
-
-    Raises:
-        GradientError: The number of indexed axes is not known.
-    """
-    depth = indices.shape[-1]
-    if not isinstance(depth, int):
-        raise GradientError(
-            f"The last dimension of {str(indices)!r} ({indices.type}), the number of axes that are "
-            f"indexed, is not known. Give it a value_info with that dimension."
-        )
+    """The indices of `GatherND` as a vector of row numbers."""
+    depth = depth_of(indices)
     numbers: Value | None = None
     for i in range(depth):
         length = length_of(data, batch_dims + i)
@@ -154,7 +142,27 @@ def row_numbers(data: Value, indices: Value, batch_dims: int) -> Value:
         first = numbers_to(count_of(data, batch), data.graph) * rows_each
         shape = concat_shape(dims_of(data, batch), [1] * (numbers.rank - batch_dims))
         numbers = numbers + reshape_exactly(first, shape)
-    return reshape(numbers, [-1])
+    return flat(numbers)
+
+
+def depth_of(indices: Value) -> int:
+    """How many axes the indices of `GatherND` index.
+
+    Raises:
+        GradientError: It is not known.
+    """
+    depth = indices.shape[-1]
+    if not isinstance(depth, int):
+        raise GradientError(
+            f"The last dimension of {str(indices)!r} ({indices.type}), the number of axes that are "
+            f"indexed, is not known. Give it a value_info with that dimension."
+        )
+    return depth
+
+
+def flat(x: Value) -> Value:
+    """All elements as a vector."""
+    return x if x.rank == 1 else reshape(x, [-1])
 
 
 def count_of(x: Value, axes: Iterable[int] | None = None) -> Count:
@@ -216,14 +224,14 @@ def nonnegative(indices: Value, count: Count) -> Value:
 
 
 def _is_few(x: Value, count: Count, axis: int) -> bool:
-    """Whether a matrix product is the way to sum."""
+    """Whether a matrix product is the way to sum: where its matrix is not far larger than `x`."""
     if not isinstance(count, int):
         return False
     opset, terms = x.graph.opset(), x.shape[axis]
     if opset < 9 or (opset < 16 and isinstance(terms, int) and count <= terms):
         return True
     widths = [d for a, d in enumerate(x.shape) if a != axis and isinstance(d, int)]
-    return count <= min(_FEW, max(16, 8 * int(np.prod(widths, dtype=np.int64))))
+    return count <= min(_FEW, max(16, 8 * prod(widths)))
 
 
 def _without_repeats(x: Value, indices: Value, axis: int) -> tuple[Value, Value]:

@@ -16,9 +16,7 @@ from blockdsl.graph.value import Value
 
 
 @vjp("Where", broadcast=True)
-def where_(
-    g: Value, y: Value, condition: Value, a: Value, b: Value
-) -> tuple[None, Value, Value]:
+def where_(g: Value, y: Value, condition: Value, a: Value, b: Value) -> tuple[None, Value, Value]:
     """y = a where the condition holds, else b        da = g there        db = g elsewhere"""
     return None, where(condition, g, 0), where(condition, 0, g)
 

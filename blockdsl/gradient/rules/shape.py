@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.placing import END, Count, length_of, numbers_to
+from blockdsl.gradient.rules.placing import END, Count, element_of, length_of, numbers_to
 from blockdsl.graph import op
 from blockdsl.graph.shapes import concat_shape, permuted, reshape_exactly, reshape_like
 from blockdsl.graph.value import Value
@@ -65,23 +65,15 @@ def expand(g: Value, y: Value, x: Value, shape: Value) -> tuple[Value, None]:
 @vjp("Tile")
 def tile(g: Value, y: Value, x: Value, repeats: Value) -> tuple[Value, None]:
     """y = x, one copy after the other        dx = sum of g over the copies"""
-    times = repeats.constant
-    if times is None:
-        counts = [op.Gather(repeats, [a], axis=0) for a in range(x.rank)]
-        repeated = list(range(x.rank))
-    else:
-        counts = [int(n) for n in times]
-        repeated = [a for a, n in enumerate(counts) if n != 1]
-    if not repeated:
-        return g, None
     parts: list[Count] = []
-    summed = []
+    copies = []
     for axis in range(x.rank):
-        if axis in repeated:
-            summed.append(len(parts))
-            parts.append(counts[axis])
+        times = element_of(repeats, axis)
+        if times != 1:
+            copies.append(len(parts))
+            parts.append(times)
         parts.append(length_of(x, axis))
-    return reshape_exactly(g, concat_shape(*parts)).sum(summed), None
+    return reshape_exactly(g, concat_shape([], *parts)).sum(copies), None
 
 
 @vjp("Concat")
@@ -147,8 +139,8 @@ def reverse_sequence(
     g: Value, y: Value, x: Value, sequence_lens: Value, *, batch_axis: int, time_axis: int
 ) -> tuple[Value, None]:
     """y = x, the beginning of each sequence reversed        dx = g, reversed likewise"""
-    axes = {"batch_axis": batch_axis, "time_axis": time_axis}
-    return op.ReverseSequence(g, sequence_lens, **axes), None
+    dx = op.ReverseSequence(g, sequence_lens, batch_axis=batch_axis, time_axis=time_axis)
+    return dx, None
 
 
 @vjp("Trilu")

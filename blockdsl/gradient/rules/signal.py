@@ -48,7 +48,7 @@ def stft(
     window: Value | None,
     frame_length: Value | None,
 ) -> tuple[Value, None, Value | None, None]:
-    """y = DFT of frames times window        dsignal = overlapping sum        dwindow = sum of frames"""
+    """y = DFT of frames times window        dsignal = overlapping sum        dwindow = their sum"""
     if window is not None:
         length = length_of(window, 0)
     else:

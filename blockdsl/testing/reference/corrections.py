@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_softmax_cross_entropy_loss import softmaxcrossentropy
 
 Array = npt.NDArray[Any]
 
@@ -127,6 +128,26 @@ class Scatter(OpRun):
         return (out,)
 
 
+class SoftmaxCrossEntropyLoss(OpRun):
+    """`onnx.reference` takes logarithms of probabilities that are 0 in float32."""
+
+    op_domain = ""
+
+    def _run(
+        self,
+        x: Array,
+        labels: Array,
+        weights: Array | None = None,
+        ignore_index: int | None = None,
+        reduction: str = "mean",
+    ) -> tuple[Array, ...]:
+        both = len(self.onnx_node.output) == 2
+        wide = x.astype(np.float64)
+        compute: Any = softmaxcrossentropy
+        found = compute(wide, labels, weights, reduction, ignore_index, both)
+        return tuple(np.asarray(output).astype(x.dtype) for output in found)
+
+
 class Squeeze(OpRun):
     """`onnx.reference` takes one axis after the other before opset 13, in whatever order."""
 
@@ -166,6 +187,7 @@ OPERATORS: list[Any] = [
     Gelu,
     Pad,
     Scatter,
+    SoftmaxCrossEntropyLoss,
     Squeeze,
     Unique,
     Unsqueeze,

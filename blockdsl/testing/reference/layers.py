@@ -1,4 +1,4 @@
-"""Layers of neural networks: convolutions, pools, normalisations."""
+"""Convolutions, pools, and normalisations over channels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_resize as resize
 
 Array = npt.NDArray[Any]
 
@@ -37,6 +36,7 @@ class ConvTranspose(OpRun):
         steps, spread = np.array(strides or [1] * n), np.array(dilations or [1] * n)
         begin, end = np.array(pads or [0] * (2 * n)).reshape(2, n)
         full = steps * (sizes - 1) + (output_padding or [0] * n) + spread * (kernel - 1) + 1
+        wanted = full
         if output_shape or auto_pad.startswith("SAME"):
             wanted = np.array(output_shape[-n:]) if output_shape else steps * sizes
             total = np.maximum(full - wanted, 0)
@@ -47,13 +47,18 @@ class ConvTranspose(OpRun):
             x.reshape(len(x), group, -1, *sizes),
             w.reshape(group, w.shape[0] // group, w.shape[1], -1),
         )
-        y = np.zeros((len(x), w.shape[1] * group, *full), x.dtype)
+        y = np.zeros((len(x), w.shape[1] * group, *np.maximum(full, wanted)), x.dtype)
         for k, offset in enumerate(np.ndindex(*kernel)):
             first = np.array(offset) * spread
-            places = tuple(map(slice, first, first + steps * (sizes - 1) + 1, steps))
-            y[(..., *places)] += columns[:, :, :, k].reshape(len(x), -1, *sizes)
-        y = y[(..., *map(slice, begin, full - end))]
+            places = _slices(first, first + steps * (sizes - 1) + 1, steps)
+            y[places] += columns[:, :, :, k].reshape(len(x), -1, *sizes)
+        y = y[_slices(begin, np.maximum(full, wanted) - end, np.ones_like(full))]
         return (y if b is None else y + b.reshape(-1, *[1] * n),)
+
+
+def _slices(first: Array, past: Array, step: Array) -> Any:
+    """An index of slices along the last axes."""
+    return (..., *map(slice, first, past, step))
 
 
 class _Pool(OpRun):
@@ -70,7 +75,7 @@ class _Pool(OpRun):
             inside: What stands for elements in the padding; the same by default.
         """
         sizes, n = np.array(x.shape[2:]), x.ndim - 2
-        kernel = np.array(self.kernel_shape)
+        kernel = np.array(self._given("kernel_shape"))
         steps = np.array(self._given("strides") or [1] * n)
         spread = np.array(self._given("dilations") or [1] * n)
         reach = spread * (kernel - 1) + 1
@@ -87,11 +92,13 @@ class _Pool(OpRun):
             count = (-(-room // steps) if ceil else room // steps) + 1
             count -= (count - 1) * steps >= sizes + begin  # no window begins beyond the input
         beyond = np.maximum((count - 1) * steps + reach - sizes - begin - end, 0)
-        x = _padded(_padded(x, begin, end, fill if inside is None else inside), 0 * end, beyond, fill)
+        x = _padded(
+            _padded(x, begin, end, fill if inside is None else inside), 0 * end, beyond, fill
+        )
         parts = []
         for offset in np.ndindex(*kernel):
             first = np.array(offset) * spread
-            parts.append(x[(..., *map(slice, first, first + (count - 1) * steps + 1, steps))])
+            parts.append(x[_slices(first, first + (count - 1) * steps + 1, steps)])
         return np.stack(parts)
 
     def _given(self, name: str) -> Any:
@@ -162,13 +169,20 @@ class GroupNormalization(OpRun):
     op_domain = ""
 
     def _run(
-        self, x: Array, scale: Array, bias: Array, epsilon: float = 1e-5, num_groups: int = 1, **_: Any
+        self,
+        x: Array,
+        scale: Array,
+        bias: Array,
+        epsilon: float = 1e-5,
+        num_groups: int = 1,
+        **_: Any,
     ) -> tuple[Array]:
         grouped = x.reshape(len(x), num_groups, -1)
         centred = grouped - grouped.mean(axis=2, keepdims=True)
         normal = centred / np.sqrt((centred**2).mean(axis=2, keepdims=True) + epsilon)
         factor, offset = (
-            np.repeat(t, x.shape[1] // len(t)).reshape(-1, *[1] * (x.ndim - 2)) for t in (scale, bias)
+            np.repeat(t, x.shape[1] // len(t)).reshape(-1, *[1] * (x.ndim - 2))
+            for t in (scale, bias)
         )
         return (normal.reshape(x.shape) * factor + offset,)
 
@@ -197,67 +211,6 @@ class LpNormalization(OpRun):
         return (np.where(norm == 0, 0, x / norm),)
 
 
-class _Exponential(OpRun):
-    """`onnx.reference` knows the form of opset 13 only; before that, axes were flattened."""
-
-    op_domain = ""
-
-    def _shifted(self, x: Array) -> tuple[Array, tuple[int, ...]]:
-        """`x` less its maximum, and the axes that are normalised together."""
-        single = self.run_params["opsets"].get("", 13) >= 13
-        given = [a.i for a in self.onnx_node.attribute if a.name == "axis"]
-        axis = (given or [-1 if single else 1])[0] % x.ndim
-        axes = (axis,) if single else tuple(range(axis, x.ndim))
-        return x - x.max(axis=axes, keepdims=True), axes
-
-
-class Softmax(_Exponential):
-    """See there."""
-
-    def _run(self, x: Array, **_: Any) -> tuple[Array]:
-        shifted, axes = self._shifted(x)
-        powers = np.exp(shifted)
-        return (powers / powers.sum(axis=axes, keepdims=True),)
-
-
-class LogSoftmax(_Exponential):
-    """See there."""
-
-    def _run(self, x: Array, **_: Any) -> tuple[Array]:
-        shifted, axes = self._shifted(x)
-        return (shifted - np.log(np.exp(shifted).sum(axis=axes, keepdims=True)),)
-
-
-class Resize(resize.Resize):
-    """`onnx.reference` knows neither the form of opset 10 nor axes that count from the end."""
-
-    op_domain = ""
-
-    def _run(self, x: Array, roi: Any = None, scales: Any = None, *rest: Any, **given: Any) -> Any:
-        if self.run_params["opsets"].get("", 13) < 11:
-            given = {"mode": given["mode"], **_PLAIN}
-            return super()._run(x, None, roi, **given)
-        sizes, *_ = *rest, None
-        scales = scales if np.size(scales) else None
-        if given.get("axes") is not None:
-            given["axes"] = [a % x.ndim for a in given["axes"]]
-        return super()._run(x, roi, scales, sizes if np.size(sizes) else None, **given)
-
-
-class Upsample(resize.Resize):
-    """`onnx.reference` knows whole scales only, and not those that are an attribute."""
-
-    op_domain = ""
-
-    def _run(self, x: Array, scales: Any = None, **given: Any) -> Any:
-        attribute = [a.floats for a in self.onnx_node.attribute if a.name == "scales"]
-        scales = np.array(attribute[0]) if attribute else scales
-        return super()._run(x, None, scales, mode=given.get("mode") or "nearest", **_PLAIN)
-
-
-_PLAIN = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-
-
 OPERATORS: list[Any] = [
     AveragePool,
     ConvTranspose,
@@ -265,11 +218,7 @@ OPERATORS: list[Any] = [
     GlobalMaxPool,
     GroupNormalization,
     LRN,
-    LogSoftmax,
     LpNormalization,
     LpPool,
     MaxPool,
-    Resize,
-    Softmax,
-    Upsample,
 ]

@@ -1,4 +1,4 @@
-"""Reading images at computed positions."""
+"""Reading images at other positions: grids, regions, other sizes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_roi_align
+from onnx.reference.ops import op_resize, op_roi_align
 
 Array = npt.NDArray[Any]
 
 
 class GridSample(OpRun):
-    """`onnx.reference` rounds positions to float32, and does not know the modes of opset 16."""
+    """`onnx.reference` rounds positions to float32, and does not know the modes of opset 16.
+
+    It clamps positions in cubic mode too, which neither ONNX Runtime nor PyTorch does.
+    """
 
     op_domain = ""
 
@@ -49,7 +52,7 @@ def _taps(
     place = low + (coordinate + 1) / 2 * (high - low)
     if mode == "nearest":
         place = float(np.rint(place))
-    if not low <= place <= high:
+    if not low <= place <= high and not mode.endswith("cubic"):
         place = _inside(place, low, high, size, padding_mode)
     below = int(np.floor(place))
     offsets, weights = _weights(place - below, mode)
@@ -165,7 +168,10 @@ class MaxRoiPool(OpRun):
 
 def _bins(start: int, end: int, count: int, size: int) -> list[slice]:
     step = max(end - start + 1, 1) / count
-    edges = [(start + int(np.floor(b * step)), start + int(np.ceil((b + 1) * step))) for b in range(count)]
+    edges = [
+        (start + int(np.floor(b * step)), start + int(np.ceil((b + 1) * step)))
+        for b in range(count)
+    ]
     return [slice(min(max(a, 0), size), min(max(b, 0), size)) for a, b in edges]
 
 
@@ -174,10 +180,40 @@ class RoiAlign(op_roi_align.RoiAlign):
 
     op_domain = ""
 
-    def _run(self, *inputs: Array, **given: Any) -> Any:
+    def _run(self, *inputs: Any, **given: Any) -> Any:
         if self.run_params["opsets"].get("", 16) < 16:
             given["coordinate_transformation_mode"] = "output_half_pixel"
-        return super()._run(*inputs, **given)
+        return super()._run(*inputs, **given)  # type: ignore[no-untyped-call]
 
 
-OPERATORS: list[Any] = [DeformConv, GridSample, MaxRoiPool, RoiAlign]
+class Resize(op_resize.Resize):
+    """`onnx.reference` knows neither the form of opset 10 nor axes that count from the end."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, *inputs: Any, **given: Any) -> Any:  # type: ignore[override]
+        if self.run_params["opsets"].get("", 13) < 11:
+            return super()._run(x, None, inputs[0], mode=given["mode"], **_BEFORE_OPSET_11)
+        region, scales, sizes = (*inputs, None, None, None)[:3]
+        if given.get("axes") is not None:
+            given["axes"] = [a % x.ndim for a in given["axes"]]
+        scales, sizes = (t if np.size(t) else None for t in (scales, sizes))
+        return super()._run(x, region, scales, sizes, **given)
+
+
+class Upsample(op_resize.Resize):
+    """`onnx.reference` knows whole scales only, and not those that are an attribute."""
+
+    op_domain = ""
+
+    def _run(  # type: ignore[override]
+        self, x: Array, scales: Any = None, mode: str = "nearest", **_: Any
+    ) -> Any:
+        attribute = [a.floats for a in self.onnx_node.attribute if a.name == "scales"]
+        scales = np.array(attribute[0]) if attribute else scales
+        return super()._run(x, None, scales, mode=mode, **_BEFORE_OPSET_11)
+
+
+_BEFORE_OPSET_11 = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+
+OPERATORS: list[Any] = [DeformConv, GridSample, MaxRoiPool, Resize, RoiAlign, Upsample]

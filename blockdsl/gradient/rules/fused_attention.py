@@ -1,0 +1,403 @@
+"""Attention as ONNX Runtime fuses it: projections, heads, masks, caches and rotations in one.
+
+In all of it tensors of heads have the shape (batch, heads, steps, size of a head).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import TensorProto
+
+from blockdsl.errors import GradientError
+from blockdsl.gradient.composites import composite
+from blockdsl.gradient.rules.placing import Count, length_of
+from blockdsl.graph import op
+from blockdsl.graph.portable import where
+from blockdsl.graph.schema import MICROSOFT
+from blockdsl.graph.shapes import dims_of, expand_like, positions, size_of
+from blockdsl.graph.value import Value
+
+_FILTER = -10000.0
+"""What is added to the scores of keys that are masked."""
+
+
+@dataclass
+class Scores:
+    """What becomes of the products of queries and keys on their way to the softmax."""
+
+    heads: int
+    shared: int
+    """The number of heads of keys and values, each shared by as many of the queries."""
+    scale: float | None = None
+    softcap: float = 0.0
+    bias: Value | None = None
+    hidden: Value | None = None
+    """Whether a key is out of a query's sight, (steps, keys) or with axes before these."""
+    sink: Value | float | None = None
+    """A logit for looking nowhere: a number, or one of each head."""
+
+    def shares(self, q: Value, k: Value) -> Value:
+        """The share of every key in the result of every query."""
+        scale: Value | float | None = self.scale
+        if not scale:
+            size = size_of(q, [-1])
+            scale = 1 / (math.sqrt(size) if isinstance(size, float) else size.sqrt())
+        scores = self._product(q * scale, k.transpose(0, 1, 3, 2))
+        if self.softcap:
+            scores = (scores * (1 / self.softcap)).tanh() * self.softcap
+        if self.bias is not None:
+            scores = scores + self.bias
+        if self.hidden is not None:
+            scores = where(self.hidden, -np.inf, scores)
+        if self.sink is None:
+            return scores.softmax()
+        sink = self.sink
+        column = sink.reshape(1, -1, 1, 1) if isinstance(sink, Value) else _number(scores, sink)
+        columns = op.Concat(scores, expand_like(column, scores[..., :1]), axis=-1)
+        return columns.softmax()[..., :-1]
+
+    def attend(self, q: Value, k: Value, v: Value) -> Value:
+        """The attention, (batch, steps, heads x size of a head)."""
+        made = self._product(self.shares(q, k), v)
+        return op.Reshape(made.transpose(0, 2, 1, 3), [0, 0, -1])
+
+    def _product(self, a: Value, b: Value) -> Value:
+        """Products of the matrices of all heads; those that share one of `b` in one product."""
+        if self.heads == self.shared:
+            return a @ b
+        rows = op.Reshape(a, [0, self.shared, -1, 0])
+        return op.Reshape(rows @ b, [0, self.heads, -1, 0])
+
+
+def _number(like: Value, number: float) -> Value:
+    return like.graph.add_constant(np.full((1, 1, 1, 1), number, like.dtype))
+
+
+def _split(x: Value, heads: int) -> Value:
+    """The heads of (batch, steps, heads x size)."""
+    return op.Reshape(x, [0, 0, heads, -1]).transpose(0, 2, 1, 3)
+
+
+def _later(steps: Value, keys: Value, before: Count) -> Value:
+    """Whether a key comes after a query, when some keys come before all queries."""
+    rows = positions(dims_of(steps, [2])).unsqueeze(1)
+    return positions(dims_of(keys, [2])) > rows + before
+
+
+def _padding(mask: Value | None, keys: Value, filtered: float) -> Value | None:
+    """What is added to the scores where a mask tells keys apart: none of 0, or lengths."""
+    if mask is None:
+        return None
+    if mask.rank == 1:
+        places, batch = positions(dims_of(keys, [2])).cast(mask.elem_type), keys.shape[0]
+        if mask.shape[0] == batch:
+            seen = places < mask.unsqueeze(1)
+        elif isinstance(batch, int) and mask.shape[0] == 2 * batch:
+            ends, starts = mask[:batch].unsqueeze(1), mask[batch:].unsqueeze(1)
+            seen = ~(places < starts) & (places < ends)
+        else:
+            raise GradientError(
+                f"The mask {str(mask)!r} of {mask.type} may mean several things: give it the shape "
+                f"(batch, keys), or the batch axis of {keys.type} the same size or name."
+            )
+    else:
+        seen = mask > 0
+    if seen.rank > 3:
+        raise GradientError(f"The mask {str(mask)!r} is of rank 4, and such masks have no gradient.")
+    return where(seen.unsqueeze(*range(1, 5 - seen.rank)), 0, _number(keys, filtered))
+
+
+def _summed(*terms: Value | None) -> Value | None:
+    """The sum of those that are there."""
+    total = None
+    for term in terms:
+        if term is not None:
+            total = term if total is None else total + term
+    return total
+
+
+def _refuse(name: str, **given: object) -> None:
+    """An error for what serves inference alone."""
+    for key, value in given.items():
+        if value is not None and value != 0 and value != "NONE":
+            raise GradientError(
+                f"{name} with {key!r} has no gradient: that form is for generating text step by "
+                f"step. Train on whole sequences, without it."
+            )
+
+
+@composite("Attention", domain=MICROSOFT)
+def attention(
+    x: Value,
+    weights: Value,
+    bias: Value | None,
+    mask_index: Value | None,
+    past: Value | None,
+    attention_bias: Value | None,
+    past_sequence_length: Value | None,
+    *,
+    do_rotary: int = 0,
+    mask_filter_value: float = _FILTER,
+    num_heads: int,
+    past_present_share_buffer: int = 0,
+    qkv_hidden_sizes: Sequence[int] | None = None,
+    rotary_embedding_dim: int = 0,
+    scale: float | None = None,
+    unidirectional: int = 0,
+) -> tuple[Value, Value | None]:
+    """y = softmax(a q k^T + mask) v, where q, k, v = x W + b"""
+    _refuse(
+        "com.microsoft::Attention",
+        past_sequence_length=past_sequence_length,
+        past_present_share_buffer=past_present_share_buffer,
+        do_rotary=do_rotary,
+    )
+    width = weights.shape[1]
+    if not isinstance(width, int):
+        raise GradientError(f"The width of the weights {str(weights)!r} is not known.")
+    projected = x @ weights if bias is None else x @ weights + bias
+    sizes = list(qkv_hidden_sizes or [width // 3] * 3)
+    q, k, v = (
+        _split(part, num_heads) for part in op.Split(projected, sizes, axis=-1, outputs=3)
+    )
+    before: Count = 0
+    if past is not None:
+        before = length_of(past, 3)
+        k, v = (op.Concat(past[i], new, axis=2) for i, new in enumerate((k, v)))
+    scores = Scores(
+        num_heads,
+        num_heads,
+        scale=scale,
+        bias=_summed(_padding(mask_index, k, mask_filter_value), attention_bias),
+        hidden=_later(q, k, before) if unidirectional else None,
+    )
+    present = op.Concat(k.unsqueeze(0), v.unsqueeze(0), axis=0) if sizes[0] == sizes[2] else None
+    return scores.attend(q, k, v), present
+
+
+@composite("MultiHeadAttention", domain=MICROSOFT)
+def multi_head_attention(
+    query: Value,
+    key: Value | None,
+    value: Value | None,
+    bias: Value | None,
+    key_padding_mask: Value | None,
+    attention_bias: Value | None,
+    past_key: Value | None,
+    past_value: Value | None,
+    past_sequence_length: Value | None,
+    cache_indirection: Value | None,
+    *,
+    mask_filter_value: float = _FILTER,
+    num_heads: int,
+    scale: float | None = None,
+    unidirectional: int = 0,
+) -> tuple[Value, Value, Value]:
+    """y = softmax(a q k^T + mask) v"""
+    _refuse(
+        "com.microsoft::MultiHeadAttention",
+        past_sequence_length=past_sequence_length,
+        cache_indirection=cache_indirection,
+    )
+    q, k, v = _unpacked(query, key, value, num_heads)
+    if bias is not None:
+        keys_too = key is None or key.rank != 4
+        q, k, v = _biased(bias, q, k, v, num_heads, keys_too)
+    before: Count = 0
+    if past_key is not None and past_value is not None:
+        before = length_of(past_key, 2)
+        k, v = op.Concat(past_key, k, axis=2), op.Concat(past_value, v, axis=2)
+    scores = Scores(
+        num_heads,
+        num_heads,
+        scale=scale,
+        bias=_summed(_padding(key_padding_mask, k, mask_filter_value), attention_bias),
+        hidden=_later(q, k, before) if unidirectional else None,
+    )
+    return scores.attend(q, k, v), k, v
+
+
+def _unpacked(
+    query: Value, key: Value | None, value: Value | None, heads: int
+) -> tuple[Value, Value, Value]:
+    """The heads of queries, keys and values, which may lie side by side in one tensor."""
+    if key is None:
+        q, k, v = (query[:, :, :, i].transpose(0, 2, 1, 3) for i in range(3))
+        return q, k, v
+    q = _split(query, heads)
+    if value is None:
+        k, v = (key[:, :, :, i].transpose(0, 2, 1, 3) for i in range(2))
+        return q, k, v
+    if key.rank == 4:
+        return q, key, value
+    return q, _split(key, heads), _split(value, heads)
+
+
+def _biased(
+    bias: Value, q: Value, k: Value, v: Value, heads: int, keys_too: bool
+) -> tuple[Value, Value, Value]:
+    """Heads with their biases; keys and values that come as heads have theirs already."""
+    sizes = [heads * _size(x) for x in (q, k, v)]
+    parts = op.Split(bias, sizes, axis=0, outputs=3)
+    rows = [op.Reshape(part, [heads, 1, -1]) for part in parts]
+    return (q + rows[0], k + rows[1], v + rows[2]) if keys_too else (q + rows[0], k, v)
+
+
+def _size(x: Value) -> int:
+    size = x.shape[3]
+    if not isinstance(size, int):
+        raise GradientError(f"The size of the heads of {str(x)!r} is not known, of {x.type}.")
+    return size
+
+
+@composite("RotaryEmbedding", domain=MICROSOFT)
+def rotary_embedding(
+    x: Value,
+    position_ids: Value,
+    cos_cache: Value,
+    sin_cache: Value,
+    *,
+    interleaved: int = 0,
+    is_packed_batching: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
+) -> Value:
+    """y = (x1 cos - x2 sin, x1 sin + x2 cos), the halves of every head turned by its position"""
+    _refuse("com.microsoft::RotaryEmbedding", is_packed_batching=is_packed_batching)
+    half = cos_cache.shape[1]
+    if not isinstance(half, int):
+        raise GradientError(f"The width of {str(cos_cache)!r} is not known: give it a static one.")
+    flat = x.rank == 3
+    heads = [0, 0, num_heads, -1] if num_heads else [0, 0, -1, 2 * half]
+    split = op.Reshape(x, heads).transpose(0, 2, 1, 3) if flat else x
+    places = position_ids
+    if places.rank == 1:
+        places = places + positions(dims_of(split, [2]))
+    turned = _turned(split, op.Gather(cos_cache, places), op.Gather(sin_cache, places), interleaved)
+    return op.Reshape(turned.transpose(0, 2, 1, 3), [0, 0, -1]) if flat else turned
+
+
+def _turned(x: Value, cos: Value, sin: Value, interleaved: int) -> Value:
+    """Heads turned by angles of (batch, steps, half) or (steps, half)."""
+    half = cos.shape[-1]
+    assert isinstance(half, int)
+    if cos.rank == 3:
+        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+    turned, rest = x[..., : 2 * half], x[..., 2 * half :]
+    if interleaved:
+        first, second = turned[..., ::2], turned[..., 1::2]
+    else:
+        first, second = turned[..., :half], turned[..., half:]
+    real, imaginary = first * cos - second * sin, first * sin + second * cos
+    if interleaved:
+        pairs = op.Concat(real.unsqueeze(-1), imaginary.unsqueeze(-1), axis=-1)
+        made = [op.Reshape(pairs, [0, 0, 0, -1])]
+    else:
+        made = [real, imaginary]
+    whole = x.shape[-1] == 2 * half
+    return op.Concat(*made, *([] if whole else [rest]), axis=-1)
+
+
+@composite("GroupQueryAttention", domain=MICROSOFT)
+def group_query_attention(
+    query: Value,
+    key: Value | None,
+    value: Value | None,
+    past_key: Value | None,
+    past_value: Value | None,
+    seqlens_k: Value,
+    total_sequence_length: Value,
+    cos_cache: Value | None,
+    sin_cache: Value | None,
+    position_ids: Value | None,
+    attention_bias: Value | None,
+    head_sink: Value | None,
+    k_scale: Value | None,
+    v_scale: Value | None,
+    q_norm_weight: Value | None,
+    k_norm_weight: Value | None,
+    query_seqlens: Value | None,
+    *,
+    causal: int = 1,
+    do_rotary: int = 0,
+    k_norm_epsilon: float | None = None,
+    k_quant_type: str = "NONE",
+    kv_cache_bit_width: int = 0,
+    kv_num_heads: int,
+    local_window_size: int = -1,
+    num_heads: int,
+    q_norm_epsilon: float | None = None,
+    qk_norm_epsilon: float = 1e-6,
+    qk_output: int = 0,
+    rotary_interleaved: int = 0,
+    scale: float | None = None,
+    sliding_window_cache: int = 0,
+    smooth_softmax: int = -1,
+    softcap: float = 0.0,
+    v_quant_type: str = "NONE",
+) -> tuple[Value, Value, Value]:
+    """y = softmax(a q k^T + mask) v, in which several heads of q share one of k and v"""
+    _refuse(
+        "com.microsoft::GroupQueryAttention",
+        k_scale=k_scale,
+        v_scale=v_scale,
+        query_seqlens=query_seqlens,
+        k_quant_type=k_quant_type,
+        v_quant_type=v_quant_type,
+        kv_cache_bit_width=kv_cache_bit_width,
+        qk_output=qk_output,
+        sliding_window_cache=sliding_window_cache,
+    )
+    if key is None or value is None:
+        split = op.Reshape(query, [0, 0, num_heads + 2 * kv_num_heads, -1]).transpose(0, 2, 1, 3)
+        ends = num_heads, num_heads + kv_num_heads
+        q, k, v = split[:, : ends[0]], split[:, ends[0] : ends[1]], split[:, ends[1] :]
+    else:
+        q, k, v = _split(query, num_heads), _split(key, kv_num_heads), _split(value, kv_num_heads)
+    if q_norm_weight is not None and k_norm_weight is not None:
+        q = _rms_normalised(q, q_norm_weight, q_norm_epsilon or qk_norm_epsilon)
+        k = _rms_normalised(k, k_norm_weight, k_norm_epsilon or qk_norm_epsilon)
+    steps = positions(dims_of(q, [2]))
+    places, seen = steps, None
+    if past_key is not None:
+        # How many of the cached keys each sequence has: none in its first step.
+        count = seqlens_k.cast(TensorProto.INT64).unsqueeze(1) + 1
+        seen = op.Max(count - length_of(q, 2), 0)
+        places = seen + steps
+    if do_rotary and cos_cache is not None and sin_cache is not None:
+        turned_by = places if position_ids is None else position_ids
+        cos, sin = op.Gather(cos_cache, turned_by), op.Gather(sin_cache, turned_by)
+        q, k = (_turned(x, cos, sin, rotary_interleaved) for x in (q, k))
+    key_places = places
+    if past_key is not None and past_value is not None:
+        cached = positions(dims_of(past_key, [2]))
+        cached = op.Where(cached < seen, cached, _NOWHERE)
+        key_places = op.Concat(cached, places, axis=1)
+        k, v = op.Concat(past_key, k, axis=2), op.Concat(past_value, v, axis=2)
+    rows, columns = places.unsqueeze(-1), key_places.unsqueeze(-2)
+    hidden = columns > (rows if causal else seqlens_k.cast(TensorProto.INT64).reshape(-1, 1, 1))
+    if local_window_size > 0:
+        hidden = hidden | ~(rows - columns < local_window_size)
+    scores = Scores(
+        num_heads,
+        kv_num_heads,
+        scale=scale,
+        softcap=softcap,
+        bias=attention_bias,
+        hidden=hidden if hidden.rank == 2 else hidden.unsqueeze(1),
+        sink=0.0 if head_sink is None and smooth_softmax == 1 else head_sink,
+    )
+    return scores.attend(q, k, v), k, v
+
+
+_NOWHERE = int(np.iinfo(np.int64).max)
+"""The place of a cached key that a sequence does not have: after all others."""
+
+
+def _rms_normalised(x: Value, weight: Value, epsilon: float) -> Value:
+    return x / (x.square().mean(-1, keepdims=True) + epsilon).sqrt() * weight
