@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-
 from losses import weighted_sum
 from workloads import CLASSES, STEPS
 
@@ -53,9 +52,7 @@ class DropIn:
             return models.write(models.Wide(), [models.Wide.sizes[0]], path)
         return models.write(models.STEPS[model](), STEPS[model].batch[1:], path)
 
-    def build(
-        self, model: str, parameters: list[str], terms: int, folder: str
-    ) -> dict[str, float]:
+    def build(self, model: str, parameters: list[str], terms: int, folder: str) -> dict[str, float]:
         """Make artifacts; the seconds it took, and the memory of this process at its peak."""
         began, worked = perf_counter(), process_time()
         self.artifacts.generate_artifacts(
@@ -72,9 +69,15 @@ class DropIn:
         }
 
     def load(
-        self, workload: str, model: str, parameters: list[str], folder: str, threads: int
+        self,
+        workload: str,
+        model: str,
+        parameters: list[str],
+        folder: str,
+        threads: int = 0,
+        device: str = "cpu",
     ) -> None:
-        """Make the artifacts of a model and open them."""
+        """Make the artifacts of a model and open them on a device."""
         proto = onnx.load(model)
         if self.engine is None:
             _declare_statistics(proto)
@@ -89,9 +92,9 @@ class DropIn:
         options.log_severity_level = 4
         options.intra_op_num_threads = threads
         state = self.api.CheckpointState.load_checkpoint(f"{folder}/checkpoint")
-        # Without the eval model: onnxruntime-training cannot load those that it makes of batch norm.
+        # Without the eval model: with batch norm, onnxruntime-training cannot load its own.
         self.module = self.api.Module(
-            f"{folder}/training_model.onnx", state, session_options=options
+            f"{folder}/training_model.onnx", state, device=device, session_options=options
         )
         self.optimizer = self.api.Optimizer(f"{folder}/optimizer_model.onnx", self.module)
         self.batch = batch(workload)
@@ -118,7 +121,7 @@ def batch(workload: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _declare_statistics(model: onnx.ModelProto) -> None:
-    """What onnxruntime-training needs to differentiate a LayerNormalization, and no exporter writes."""
+    """What onnxruntime-training needs to differentiate a LayerNormalization; no exporter does."""
     for node in model.graph.node:
         if node.op_type == "LayerNormalization":
             node.output.extend([f"{node.output[0]}.mean", f"{node.output[0]}.inverse"])

@@ -118,9 +118,10 @@ class Wide(blockdsl.ForwardBlock):
     def build(self, x):
         graph = blockdsl.graph.current()
         for i, (inputs, outputs) in enumerate(zip(self.sizes[:-1], self.sizes[1:], strict=True)):
-            # Constant values: random ones would take longer than all that is measured.
-            weight = graph.add_parameter(np.full((inputs, outputs), 0.01, np.float32), f"{i}.weight")
-            bias = graph.add_parameter(np.zeros(outputs, np.float32), f"{i}.bias")
+            # Not drawn at random: that would take longer than all that is measured.
+            constant = np.full((inputs, outputs), 0.01, np.float32)
+            weight = graph.add_parameter(constant, f"{i}.weight")
+            bias = graph.add_parameter(constant[0], f"{i}.bias")
             x = op.Gemm(x.relu() if i else x, weight, bias)
         return x
 

@@ -37,7 +37,7 @@ class Worker:
 
     def __init__(self, name: str, python: str, limit: float = 600) -> None:
         self.name, self.limit = name, limit
-        self._log = tempfile.TemporaryFile("w+")
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed with the worker
         self._process = subprocess.Popen(
             [python, str(HERE / "worker.py"), name],
             stdin=subprocess.PIPE,
@@ -62,7 +62,8 @@ class Worker:
         Raises:
             ContenderError: It refuses, takes too long or dies.
         """
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"do": do, **request}) + "\n")
         ready, _, _ = select.select([self._process.stdout], [], [], self.limit)
         if not ready:

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
+from drop_in import batch
 from torch import nn
 from torch.nn import functional
-
-from drop_in import batch
 
 
 class Residual(nn.Module):

@@ -25,7 +25,7 @@ SLOT = 0.3
 """The seconds that a contender has in a round."""
 
 REST = 0.02
-"""The seconds between two contenders: threads of the last one spin for a while before they sleep."""
+"""The seconds between two contenders: the threads of one spin for a while before they sleep."""
 
 
 def measure(

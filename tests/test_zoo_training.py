@@ -9,7 +9,6 @@ from blockdsl.api import CheckpointState, Module, Optimizer
 from tests.engines import without_layouts
 from tests.zoo import ENTRIES
 
-
 STEPS_BEFORE_A_KINK = {"hf_mobilenetv2.legacy": 3}
 """Steps after which a run may part from PyTorch's: here one ReLU6 of the last layer lies so close
 to its kink (5e-5 of its range) that rounding decides on which side it is, and with it 3 % of a

@@ -10,6 +10,7 @@ from onnx import numpy_helper
 
 from blockdsl.backend import checkpoint as codec
 from blockdsl.errors import CheckpointError
+from blockdsl.graph.tensor import TensorType, elem_type_of
 from blockdsl.training import Parameters
 
 StrPath = str | os.PathLike[str]
@@ -28,9 +29,10 @@ def save_checkpoint(
     Raises:
         CheckpointError: There are no parameters, or the file cannot be written.
     """
-    if parameters is None:
+    if not isinstance(parameters, tuple | list) or len(parameters) != 2:
         raise CheckpointError(
-            "No checkpoint parameters provided: pass what TrainingBlock.parameters() returns."
+            "No checkpoint parameters provided: pass what TrainingBlock.parameters() returns, the "
+            "trained and the frozen ones."
         )
     trained, frozen = parameters
     codec.save(
@@ -47,8 +49,10 @@ def load_checkpoint_to_model(path_to_checkpoint: StrPath, model: onnx.ModelProto
         model: A forward model whose initializers have the parameters' names.
 
     Raises:
-        CheckpointError: The file cannot be read, is nominal, or lacks an initializer's shape.
+        CheckpointError: The file cannot be read, is nominal, or an initializer is of another type.
     """
+    if not isinstance(model, onnx.ModelProto):
+        raise CheckpointError(f"The model is an onnx.ModelProto, not a {type(model).__name__}.")
     state = codec.load(path_to_checkpoint)
     if state.nominal:
         raise CheckpointError(
@@ -58,13 +62,27 @@ def load_checkpoint_to_model(path_to_checkpoint: StrPath, model: onnx.ModelProto
     for tensor in model.graph.initializer:
         if tensor.name in values:
             value = values[tensor.name]
-            if value.shape != tuple(tensor.dims):
+            there = TensorType(elem_type_of(value.dtype), value.shape)
+            here = TensorType(tensor.data_type, tuple(tensor.dims))
+            if there != here:
                 raise CheckpointError(
-                    f"The parameter {tensor.name!r} has the shape {value.shape} in the checkpoint "
-                    f"and {tuple(tensor.dims)} in the model."
+                    f"The parameter {tensor.name!r} is {there} in the checkpoint and {here} in the "
+                    f"model."
                 )
             tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
 
 
 def _arrays(tensors: list[onnx.TensorProto]) -> dict[str, np.ndarray]:
-    return {tensor.name: numpy_helper.to_array(tensor) for tensor in tensors}
+    return {tensor.name: _array(tensor) for tensor in tensors}
+
+
+def _array(tensor: onnx.TensorProto) -> np.ndarray:
+    if not isinstance(tensor, onnx.TensorProto):
+        raise CheckpointError(f"A parameter is an onnx.TensorProto, not a {type(tensor).__name__}.")
+    try:
+        return numpy_helper.to_array(tensor)
+    except ValueError as error:
+        raise CheckpointError(
+            f"The parameter {tensor.name!r} is damaged: its values do not fill the shape "
+            f"{tuple(tensor.dims)}."
+        ) from error

@@ -8,7 +8,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,18 @@ from blockdsl.backend.files import read_model
 from blockdsl.backend.ort_format import convert_to_ort
 from blockdsl.backend.providers import runtime_limits
 from blockdsl.blocks import Block, PassThrough
-from blockdsl.blocks.block import as_names
+from blockdsl.blocks.block import ModelBlock, as_names
 from blockdsl.errors import (
     ArtifactError,
     ArtifactTypeError,
+    BlockError,
     EngineError,
     UnknownNameError,
     near,
 )
 from blockdsl.graph import base, current, empty_base
 from blockdsl.graph import custom_op_library as library_of
+from blockdsl.graph.check import check_model
 from blockdsl.graph.context import adopt, ir_version_of
 from blockdsl.loss.base import Loss
 from blockdsl.training import Parameters, TrainingBlock
@@ -104,24 +106,31 @@ def generate_artifacts(
     """
     loss_block = _loss_block(loss)
     optimizer_block = _optimizer_block(optimizer)
-    extra = _names_list("additional_output_names", additional_output_names)
-    loss_inputs = _names_list("loss_input_names", loss_input_names)
+    extra = _names("additional_output_names", additional_output_names or ())
+    loss_inputs = _names("loss_input_names", loss_input_names or ())
+    wanted = _patterns("requires_grad", "all" if requires_grad is None else requires_grad)
+    frozen = _patterns("frozen_params", frozen_params or ())
+    target = _target(artifact_directory, prefix)
     proto, path = _load(model)
     library = (
         contextlib.nullcontext() if custom_op_library is None else library_of(custom_op_library)
     )
-    training = _Training(loss_block, loss_inputs, extra, requires_grad, frozen_params)
+    training = _Training(loss_block, loss_inputs, extra, wanted, frozen)
     # What was read here is not read again: it need not be copied, weights and all.
     opened = base(proto) if path is None else adopt(proto, path)
     with opened, library:
         inputs = [output.name for output in proto.graph.output]
-        training(*inputs)
+        try:
+            training(*inputs)
+        except Exception:
+            _check_forward(model)
+            raise
     training_model, eval_model = training.to_model_proto()
     parameters = training.parameters()
     models = {"training_model": training_model, "eval_model": eval_model}
     if optimizer_block is not None:
         models["optimizer_model"] = _optimizer_model(optimizer_block, proto, parameters)
-    with _staged(artifact_directory) as folder:
+    with _staged(target) as folder:
         for name, made in models.items():
             file = folder / f"{prefix}{name}.onnx"
             _follow_runtime(made)
@@ -141,8 +150,8 @@ class _Training(TrainingBlock):
         loss: Block,
         loss_inputs: Sequence[str],
         extra: Sequence[str],
-        requires_grad: Sequence[str] | str | None,
-        frozen_params: Sequence[str] | None,
+        requires_grad: Sequence[str],
+        frozen_params: Sequence[str],
     ) -> None:
         self._loss = loss
         self._loss_inputs = loss_inputs
@@ -201,44 +210,82 @@ def _loss_block(loss: Any) -> Block:
     )
 
 
-def _optimizer_block(optimizer: Any) -> Block | None:
-    if optimizer is None or isinstance(optimizer, Block):
+def _optimizer_block(optimizer: Any) -> ModelBlock | None:
+    if optimizer is None or isinstance(optimizer, ModelBlock):
         return optimizer
     if isinstance(optimizer, OptimType):
-        made: Block = getattr(optim, optimizer.name)()
+        made: ModelBlock = getattr(optim, optimizer.name)()
         return made
-    hint = f" Make an instance: {optimizer.__name__}()." if isinstance(optimizer, type) else ""
+    hint = ""
+    if isinstance(optimizer, type):
+        hint = f" Make an instance: {optimizer.__name__}()."
+    elif isinstance(optimizer, optim.ClipGradNorm):
+        hint = f" Clipping belongs to an optimizer: AdamW(clip_grad={optimizer})."
     raise ArtifactTypeError(
         f"Unknown optimizer provided {type(optimizer)}. Expected a blockdsl.artifacts.OptimType, "
         f"an optimizer block or None.{hint}"
     )
 
 
-def _names_list(argument: str, names: Sequence[str] | None) -> list[str]:
-    if isinstance(names, str) or not isinstance(names, list | tuple | None):
+def _patterns(argument: str, given: Any) -> list[str]:
+    """Names and globs in any collection; one alone may stand for itself."""
+    one = isinstance(given, str | bytes) or not isinstance(given, Iterable)
+    return _names(argument, [given] if one else list(given))
+
+
+def _names(argument: str, given: Any) -> list[str]:
+    if not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given):
         raise ArtifactTypeError(
-            f"Unknown type provided for {argument}: {type(names)}. Expected a list of strings."
+            f"Unknown type provided for {argument}: {given!r}. Expected a list of strings."
         )
-    return list(names or ())
+    return list(given)
+
+
+def _target(directory: Any, prefix: Any) -> Path:
+    """The directory to write to, after a check that the files can have these names."""
+    if not isinstance(directory, str | os.PathLike | None) or "\0" in str(directory):
+        raise ArtifactTypeError(f"artifact_directory is a path, not {directory!r}.")
+    if not isinstance(prefix, str) or "\0" in prefix or os.path.basename(prefix) != prefix:
+        raise ArtifactError(
+            f"prefix={prefix!r} cannot begin the names of the files. Another folder goes into "
+            f"artifact_directory."
+        )
+    return Path.cwd() if directory is None else Path(directory)
 
 
 def _load(model: Any) -> tuple[onnx.ModelProto, StrPath | None]:
-    if isinstance(model, onnx.ModelProto):
-        return model, None
-    if isinstance(model, str | os.PathLike):
-        return read_model(model), model
-    raise ArtifactTypeError(
-        f"Please pass in either a string or an ONNX ModelProto for the model, not {type(model)}."
-    )
+    if not isinstance(model, onnx.ModelProto | str | os.PathLike):
+        raise ArtifactTypeError(
+            f"Please pass in either a string or an ONNX ModelProto for the model, not "
+            f"{type(model)}."
+        )
+    path = None if isinstance(model, onnx.ModelProto) else model
+    proto = model if path is None else read_model(path)
+    if not proto.graph.output:
+        raise ArtifactError("The model has no outputs: there is nothing that a loss could measure.")
+    for tensor in proto.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            where = next((e.value for e in tensor.external_data if e.key == "location"), "")
+            raise ArtifactError(
+                f"The values of {tensor.name!r} lie outside the model, in {where!r}. Pass the path "
+                f"of the model instead of the ModelProto, or load them: "
+                f"onnx.external_data_helper.load_external_data_for_model(model, folder)."
+            )
+    return proto, path
+
+
+def _check_forward(model: onnx.ModelProto | StrPath) -> None:
+    """The full check of the forward model, whose faults show in whatever is built on it."""
+    proto = model if isinstance(model, onnx.ModelProto) else read_model(model, weights=False)
+    check_model(proto, "forward model")
 
 
 def _optimizer_model(
-    optimizer: Block, model: onnx.ModelProto, parameters: Parameters
+    optimizer: ModelBlock, model: onnx.ModelProto, parameters: Parameters
 ) -> onnx.ModelProto:
     with empty_base(opset_version=_opset(model)):
         optimizer(parameters)
-        made: onnx.ModelProto = optimizer.to_model_proto()  # type: ignore[attr-defined]
-    return made
+        return optimizer.to_model_proto()
 
 
 def _opset(model: onnx.ModelProto) -> int | None:
@@ -265,17 +312,12 @@ def _save(model: onnx.ModelProto, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _staged(directory: StrPath | None) -> Iterator[Path]:
+def _staged(target: Path) -> Iterator[Path]:
     """A folder to write to, whose files move to the directory together when all are there."""
-    target = Path.cwd() if directory is None else Path(directory)
+    folder: Path | None = None
     try:
         target.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=".blockdsl-", dir=target))
-    except OSError as error:
-        raise ArtifactError(
-            f"The artifacts cannot be written to {os.fspath(target)!r}: {error.strerror or error}."
-        ) from error
-    try:
         yield folder
         for file in sorted(folder.iterdir()):
             final = target / file.name
@@ -283,5 +325,12 @@ def _staged(directory: StrPath | None) -> Iterator[Path]:
                 shutil.rmtree(final)
             file.replace(final)
             _log.info("Wrote %s", final)
+    except OSError as error:
+        if isinstance(error, BlockError):
+            raise
+        raise ArtifactError(
+            f"The artifacts cannot be written to {os.fspath(target)!r}: {error.strerror or error}."
+        ) from error
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -31,16 +31,16 @@ _SETTINGS = {
 def resolve(
     graph: Graph,
     loss: str,
-    requires_grad: Sequence[str] | str | None,
-    frozen_params: Sequence[str] | None,
+    requires_grad: Sequence[str],
+    frozen_params: Sequence[str],
 ) -> tuple[list[str], list[str]]:
     """The names of the trained and the frozen parameters, in the model's order.
 
     Args:
         graph: The model.
         loss: The tensor that is minimised.
-        requires_grad: Names and globs of what is trained; "all" or None for every parameter that
-            the loss depends on, less what is frozen.
+        requires_grad: Names and globs of what is trained; ["all"] for every parameter that the
+            loss depends on, less what is frozen.
         frozen_params: Names and globs of what is frozen.
 
     Returns:
@@ -51,11 +51,8 @@ def resolve(
         ArtifactError: A name is both trained and frozen, cannot be trained, or nothing is left.
     """
     names = graph.initializer_names()
-    frozen = _matching(frozen_params or (), names, graph, "frozen_params")
-    everything = requires_grad is None or requires_grad == "all"
-    if isinstance(requires_grad, str) and not everything:
-        requires_grad = [requires_grad]
-    if everything or list(requires_grad or ()) == ["all"]:
+    frozen = _matching(frozen_params, names, graph, "frozen_params")
+    if list(requires_grad) == ["all"]:
         candidates = [n for n in parameter_names(graph) if n not in set(frozen)]
         trained = influences(graph, loss, candidates)
         if not trained:
@@ -65,7 +62,7 @@ def resolve(
                 f"initializers; constants of an exporter and running statistics are none."
             )
         return trained, frozen
-    trained = _matching(requires_grad or (), names, graph, "requires_grad")
+    trained = _matching(requires_grad, names, graph, "requires_grad")
     both = sorted(set(trained) & set(frozen))
     if both:
         raise ArtifactError(

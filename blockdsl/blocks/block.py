@@ -116,7 +116,8 @@ def as_names(built: Any) -> list[str]:
         GraphError: It is neither the name of a tensor nor several of them.
     """
     names = [built] if isinstance(built, str) else built
-    if not isinstance(names, tuple | list) or not all(isinstance(n, str) for n in names):
+    several = isinstance(names, tuple | list) and len(names) > 0
+    if not several or not all(isinstance(n, str) for n in names):
         raise GraphError(
             f"build() returned {built!r}: return the tensor, or a tuple of tensors, that the model "
             f"is to put out."

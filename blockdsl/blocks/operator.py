@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from blockdsl.blocks.block import Block
-from blockdsl.errors import OpError
 from blockdsl.graph.context import current
 from blockdsl.graph.value import Operand, Value
-
-Axes = int | Sequence[int]
-"""One axis or several; negative ones count from the end."""
 
 
 @dataclass(eq=False)
@@ -92,27 +87,3 @@ class Variadic(OperatorBlock):
 def value_of(given: str) -> Value:
     """A tensor as a `Value`, whether it was given as one or by its name."""
     return given if isinstance(given, Value) else current().value(given)
-
-
-def axes_in(axes: Axes, rank: int) -> list[int]:
-    """Axes counted from the beginning: opsets before 11 know no negative ones.
-
-    Raises:
-        OpError: An axis is out of range.
-
-    Example:
-        >>> axes_in(-1, 3), axes_in((0, -2), 3)
-        ([2], [0, 1])
-    """
-    given = [axes] if isinstance(axes, int) else list(axes)
-    for axis in given:
-        if not -rank <= axis < rank:
-            raise OpError(
-                f"Axis {axis} is out of range for rank {rank}: use {-rank} to {rank - 1}."
-            )
-    return [axis % rank for axis in given]
-
-
-def axis_in(axis: int, rank: int) -> int:
-    """One axis counted from the beginning; see `axes_in`."""
-    return axes_in(axis, rank)[0]

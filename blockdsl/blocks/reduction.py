@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from blockdsl.blocks.block import Block
-from blockdsl.blocks.operator import Axes, axes_in, value_of
+from blockdsl.blocks.operator import value_of
 from blockdsl.errors import OpError
 from blockdsl.graph.op import op
+from blockdsl.graph.tensor import Axes, axes_in
 from blockdsl.graph.value import Value
 
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from blockdsl.blocks.block import Block
-from blockdsl.blocks.operator import Axes, axes_in, axis_in, value_of
+from blockdsl.blocks.operator import value_of
 from blockdsl.errors import OpError
 from blockdsl.graph.context import current
 from blockdsl.graph.op import op
+from blockdsl.graph.tensor import Axes, axes_in, axis_in
 from blockdsl.graph.value import Operand, Value
 
 

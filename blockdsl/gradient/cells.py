@@ -129,10 +129,7 @@ def lstm_step(
     xi, xo, xf, xc = gates.split(x, 4)
     pi, po, pf = gates.split(peepholes, 3) if peepholes is not None else (None, None, None)
     i = f(gates.bounded(xi if pi is None else xi + pi * c))
-    if coupled:
-        forget = 1 - i
-    else:
-        forget = f(gates.bounded(xf if pf is None else xf + pf * c))
+    forget = 1 - i if coupled else f(gates.bounded(xf if pf is None else xf + pf * c))
     new_c = forget * c + i * g(gates.bounded(xc))
     o = f(gates.bounded(xo if po is None else xo + po * new_c))
     return o * h(new_c), new_c

@@ -13,19 +13,26 @@ from typing import Any
 
 from onnx import defs
 
+from blockdsl.gradient.composites import COMPOSITES
 from blockdsl.gradient.registry import NO_GRADIENT, RULES
 from blockdsl.graph.microsoft import OPERATORS
 from blockdsl.graph.schema import MICROSOFT, Operator, newest, operator_names
 
-GAPS: dict[str, str] = {}
+GAPS = {"SequenceMap": "its body is a loop that carries a sequence (unrolled by hand it trains)"}
 """Operators of the default domain that could have a gradient and have none, with the reason."""
 
 _HEADER = """# Operator coverage
 
-Which operators of ONNX {version} (default domain, opset {opset}) have a gradient. *Rule*: a rule
-of its own, with its formula (g is the cotangent of y). *Body*: differentiated through the function
-body that its schema gives. *None*: no derivative, or one that is zero wherever it exists. *Gap*: no
-gradient yet. This page is made by `python -m blockdsl.gradient.coverage`; a test holds it fresh.
+Which operators of ONNX {version} (default domain, opset {opset}) have a gradient, and those of
+`com.microsoft` that have one.
+
+- *rule*: a rule of its own, with its formula (g is the cotangent of y).
+- *body*: differentiated through what it is made of.
+- *none*: no derivative, or nothing of floating point to differentiate.
+- *gap*: no gradient yet.
+
+This page is made by `python -m blockdsl.gradient.coverage docs/reference/op_coverage.md`; a test
+holds it fresh.
 
 {counts}
 
@@ -52,7 +59,7 @@ class Coverage:
 
 
 def coverage() -> list[Coverage]:
-    """Every operator of the default domain, and those of `com.microsoft` that have a rule.
+    """Every operator of the default domain, and those of `com.microsoft` that have a gradient.
 
     Example:
         >>> next(row for row in coverage() if row.name == "Div").how
@@ -65,7 +72,8 @@ def coverage() -> list[Coverage]:
     rows = [
         _row("", name, first[name]) for name in operator_names() if newest(name) is not None
     ]
-    rows += [_row(MICROSOFT, name, 1) for name in sorted(OPERATORS) if (MICROSOFT, name) in RULES]
+    known = {name for domain, name in (*RULES, *COMPOSITES) if domain == MICROSOFT}
+    rows += [_row(MICROSOFT, name, 1) for name in sorted(known & set(OPERATORS))]
     return rows
 
 
@@ -75,6 +83,10 @@ def _row(domain: str, name: str, since: int) -> Coverage:
         return Coverage(shown, since, "rule", RULES[domain, name].formula)
     if (domain, name) in NO_GRADIENT:
         return Coverage(shown, since, "none", NO_GRADIENT[domain, name])
+    if not domain and name in GAPS:
+        return Coverage(shown, since, "gap", GAPS[name])
+    if (domain, name) in COMPOSITES:
+        return Coverage(shown, since, "body", COMPOSITES[domain, name].formula)
     form = newest(name, domain)
     schema = form.schema if form else None
     if form is not None and not _takes_and_gives_floats(form):
@@ -84,12 +96,13 @@ def _row(domain: str, name: str, since: int) -> Coverage:
         or getattr(schema, "has_context_dependent_function", False)
     ):
         return Coverage(shown, since, "body", "the function body of its schema")
-    return Coverage(shown, since, "gap", GAPS.get(name, "not written yet"))
+    return Coverage(shown, since, "gap", "not written yet")
 
 
 def _takes_and_gives_floats(form: Operator) -> bool:
     schema: Any = form.schema
-    floats = {f"tensor({name})" for name in ("float", "float16", "double", "bfloat16")}
+    tensors = [f"tensor({name})" for name in ("float", "float16", "double", "bfloat16")]
+    floats = {*tensors, *(f"seq({tensor})" for tensor in tensors)}
     return all(
         any(floats & set(parameter.types) for parameter in side)
         for side in (schema.inputs, schema.outputs)

@@ -86,7 +86,12 @@ def influences(graph: Graph, of: str, names: Sequence[str]) -> list[str]:
 
     Returns:
         The names from which a gradient can flow, in their order.
+
+    Raises:
+        UnknownNameError: There is no such tensor.
+        GradientError: `of` is not a floating-point scalar.
     """
+    _check(graph, of, (), None)
     used = {name for node in _path(graph, [of], names) for name in inputs_of(node)} | {of}
     return [name for name in names if name in used]
 
@@ -134,7 +139,8 @@ def _stops(node: NodeProto) -> bool:
 
 def _carries(graph: Graph, name: str) -> bool:
     """Whether a gradient can flow through a value: a float tensor, something that is not a tensor,
-    or integers that stand for floats."""
+    or integers that stand for floats.
+    """
     if not graph.is_tensor(name) or graph.type_of(name).is_float:
         return True
     node = graph.producer(name)
@@ -208,7 +214,8 @@ def _ancestors(graph: Graph, of: str) -> set[str]:
 
 def _first_stop(graph: Graph, name: str, needed: set[str]) -> NodeProto | None:
     reached = {name}
-    for node in graph.proto.graph.node:
+    nodes: Iterable[NodeProto] = graph.proto.graph.node
+    for node in nodes:
         if not reached.isdisjoint(inputs_of(node)) and any(o in needed for o in node.output):
             if _stops(node):
                 return node
@@ -314,7 +321,8 @@ def _finish(
     outputs = [o.name for o in graph.proto.graph.output]
     graph.prune(start, [*gradients, *outputs])
     nodes = graph.proto.graph.node[start:]
-    uses = [name for node in nodes for name in node.input] + [str(g) for g in gradients] + outputs
+    uses = [name for node in nodes for name in inputs_of(node)]
+    uses += [*map(str, gradients), *outputs]
     counts: dict[str, int] = {}
     for name in uses:
         counts[name] = counts.get(name, 0) + 1

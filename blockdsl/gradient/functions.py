@@ -6,7 +6,7 @@ by its body, and the body is differentiated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -39,10 +39,8 @@ def _own_function(graph: Graph, node: NodeProto) -> FunctionProto | None:
     root = graph
     while root.parent is not None:
         root = root.parent
-    for function in root.proto.functions:
-        if (function.domain, function.name) == (node.domain, node.op_type):
-            return function
-    return None
+    own: Iterable[FunctionProto] = root.proto.functions
+    return next((f for f in own if (f.domain, f.name) == (node.domain, node.op_type)), None)
 
 
 def _schema_body(graph: Graph, node: NodeProto, form: Operator) -> FunctionProto | None:

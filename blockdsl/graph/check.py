@@ -89,8 +89,12 @@ def lift_initializers(model: ModelProto, names: frozenset[str]) -> ModelProto:
     return copy
 
 
-def check_model(model: ModelProto) -> None:
+def check_model(model: ModelProto, what: str = "model") -> None:
     """The full check: structure, operators, types and shapes of every node.
+
+    Args:
+        model: The model.
+        what: What to call it in an error message.
 
     Raises:
         GraphError: The model is not valid, with the checker's reason.
@@ -98,4 +102,4 @@ def check_model(model: ModelProto) -> None:
     try:
         onnx.checker.check_model(skeleton(model), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise GraphError(f"The model is not valid ONNX: {error}") from error
+        raise GraphError(f"The {what} is not valid ONNX: {error}") from error

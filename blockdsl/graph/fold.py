@@ -94,7 +94,8 @@ def _slice(inputs: list[Known | None], attributes: Mapping[str, Any]) -> Known:
         _ints(rest[i] if i < len(rest) else None, attributes, name)
         for i, name in enumerate(("starts", "ends", "axes", "steps"))
     )
-    assert data is not None and starts is not None and ends is not None
+    if data is None or starts is None or ends is None:
+        raise ValueError("Slice needs its data, starts and ends.")
     result = data
     axes = axes or list(range(len(starts)))
     for axis, start, end, step in zip(axes, starts, ends, steps or [1] * len(starts), strict=True):
@@ -106,7 +107,8 @@ def _slice(inputs: list[Known | None], attributes: Mapping[str, Any]) -> Known:
 
 def _squeeze(inputs: list[Any], attributes: Mapping[str, Any]) -> Known:
     axes = _ints(inputs[1] if len(inputs) > 1 else None, attributes, "axes")
-    return np.squeeze(inputs[0], None if axes is None else tuple(axes))
+    squeezed: Known = np.squeeze(inputs[0], None if axes is None else tuple(axes))
+    return squeezed
 
 
 def _unsqueeze(inputs: list[Any], attributes: Mapping[str, Any]) -> Known:

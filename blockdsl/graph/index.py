@@ -151,7 +151,7 @@ class Index:
                 inferred = onnx.shape_inference.infer_shapes(
                     skeleton(self.proto), data_prop=True
                 ).graph
-            except onnx.shape_inference.InferenceError as error:
+            except (checker.ValidationError, onnx.shape_inference.InferenceError) as error:
                 raise GraphError(f"The base model is not valid ONNX: {error}") from error
         for info in [*inferred.value_info, *graph.output, *inferred.output, *graph.input]:
             self._declare(info.name, info.type)

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TypeProto, helper, numpy_helper
 
-from blockdsl.errors import GraphError, UnknownNameError, near
+from blockdsl.errors import GraphError, OpError, UnknownNameError, near
 from blockdsl.graph.check import check_model, lift_initializers
 from blockdsl.graph.index import Index, inputs_of, rename_tensors
 from blockdsl.graph.schema import Operator, attribute_kind
@@ -134,6 +134,8 @@ class Graph(Index):
             GraphError: The name is taken.
         """
         self.sync()
+        if not isinstance(name, str) or not name:
+            raise GraphError(f"The name of an input is a text, not {name!r}.")
         if name in self:
             raise GraphError(
                 f"The model already has a tensor {name!r}: give the input another name."
@@ -350,6 +352,9 @@ def _attribute(op: Operator, name: str, value: Any) -> onnx.AttributeProto:
     kind = attribute_kind(op, name)
     if not kind:
         return helper.make_attribute(name, value)
-    return helper.make_attribute(
-        name, value, attr_type=onnx.AttributeProto.AttributeType.Value(kind)
-    )
+    try:
+        return helper.make_attribute(
+            name, value, attr_type=onnx.AttributeProto.AttributeType.Value(kind)
+        )
+    except (TypeError, ValueError, AssertionError) as error:
+        raise OpError(f"{op} takes {kind} for {name!r}, not {value!r}.") from error

@@ -14,7 +14,7 @@ from typing import Any, overload
 import numpy as np
 from onnx import TensorProto
 
-from blockdsl.errors import OpError, UnknownNameError, near
+from blockdsl.errors import GraphError, OpError, UnknownNameError, near
 from blockdsl.graph import microsoft
 from blockdsl.graph.context import current
 from blockdsl.graph.model import Graph
@@ -106,12 +106,33 @@ def emit(
         if isinstance(given, Value) and given.graph.depth > graph.depth:
             graph = given.graph
     form = _form(graph, domain, name)
+    most = None if form.outputs and form.outputs[-1].variadic else len(form.outputs)
+    if outputs is not None and not (isinstance(outputs, int) and 1 <= outputs <= (most or outputs)):
+        raise OpError(f"{form} has 1 to {most or 'any number of'} outputs, not {outputs!r}.")
     slots, attributes = _arrange(graph, form, inputs, named)
     names = _to_names(graph, form, slots)
     while names and not names[-1]:
         names.pop()
     made = graph.add_node(form, names, outputs or form.required_outputs, attributes)
     return made[0] if outputs is None and len(made) == 1 else tuple(made)
+
+
+def open_graph(value: Value) -> Graph:
+    """The model under construction that a tensor belongs to.
+
+    Raises:
+        GraphError: The model is not open here: the tensor was kept from an earlier build.
+    """
+    here: Graph | None = current()
+    graph = value.graph
+    while here is not None:
+        if here is graph:
+            return graph
+        here = here.parent
+    raise GraphError(
+        f"{str(value)!r} is a tensor of another model than the one that is open here. A block "
+        f"makes its tensors anew in every build, and keeps none of them."
+    )
 
 
 def _form(graph: Graph, domain: str, name: str) -> Operator:
@@ -145,6 +166,8 @@ def _arrange(
         elif key in form.input_names:
             index = form.input_names.index(key)
             slots.extend([None] * (index + 1 - len(slots)))
+            if slots[index] is not None:
+                raise OpError(f"{form} is given its input {key!r} twice.")
             slots[index] = given
         else:
             known = [*form.input_names, *form.attributes]
@@ -180,6 +203,15 @@ def _overflow_to_attributes(
 
 def _as_attribute(graph: Graph, form: Operator, key: str, given: Any) -> Any:
     kind = attribute_kind(form, key)
+    try:
+        return _converted(graph, form, key, kind, given)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, OpError):
+            raise
+        raise OpError(f"{form} takes {kind} for {key!r}, not {given!r}.") from error
+
+
+def _converted(graph: Graph, form: Operator, key: str, kind: str, given: Any) -> Any:
     if isinstance(given, str) and kind not in ("STRING", "STRINGS") and given in graph:
         constant = graph.constant_value(given)
         if constant is None:
@@ -221,17 +253,32 @@ def _to_names(graph: Graph, form: Operator, slots: Sequence[Any]) -> list[str]:
 
 
 def _constant(graph: Graph, given: Any, kind: str, bound: Mapping[str, np.dtype]) -> str:
-    array = np.asarray(given)
+    try:
+        array = np.asarray(given)
+        dtype = _constant_type(given, array.dtype, kind, bound)
+        made = array.astype(dtype)
+    except (TypeError, ValueError) as error:
+        raise OpError(f"A tensor, a number or an array is needed here, not {given!r}.") from error
+    if made.dtype.kind in "iu" and array.dtype.kind == "f" and np.any(made != array):
+        raise OpError(
+            f"{given!r} meets tensors of {made.dtype.name}, which cannot hold it: cast them to a "
+            f"floating-point type first, with x.cast(np.float32)."
+        )
+    return str(graph.add_constant(made))
+
+
+def _constant_type(
+    given: Any, dtype: np.dtype, kind: str, bound: Mapping[str, np.dtype]
+) -> np.dtype:
+    """The type of a constant: that of what it meets, or what the schema leaves no choice about."""
     if kind in bound:
-        array = array.astype(bound[kind])
-    elif kind.startswith("tensor(") and kind in _CONCRETE:
-        array = array.astype(_CONCRETE[kind])
-    elif isinstance(given, np.ndarray | np.generic):
-        pass
-    elif array.dtype.kind == "f":
-        floats = [d for d in bound.values() if elem_type_of(d) in FLOATS]
-        array = array.astype(floats[0] if floats else np.float32)
-    return graph.add_constant(array)
+        return bound[kind]
+    if kind in _CONCRETE:
+        return _CONCRETE[kind]
+    if isinstance(given, np.ndarray | np.generic) or dtype.kind != "f":
+        return dtype
+    floats = [d for d in bound.values() if elem_type_of(d) in FLOATS]
+    return floats[0] if floats else np.dtype(np.float32)
 
 
 _CONCRETE = {

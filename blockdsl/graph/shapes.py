@@ -15,7 +15,7 @@ import numpy as np
 from blockdsl.graph.context import current
 from blockdsl.graph.control import either
 from blockdsl.graph.op import op
-from blockdsl.graph.tensor import Dim, TensorType, is_static
+from blockdsl.graph.tensor import Dim, TensorType, axis_in, is_static
 from blockdsl.graph.value import Value
 
 ShapeLike = Any
@@ -225,7 +225,7 @@ def normalised_along(name: str, x: Value, axis: int) -> Value:
     Before opset 13 these operators flatten everything from `axis` on, which agrees with one axis
     only for the last one.
     """
-    axis %= x.rank
+    axis = axis_in(axis, x.rank)
     if x.graph.opset() >= 13 or axis == x.rank - 1:
         result: Value = getattr(op, name)(x, axis=axis)
         return result

@@ -43,11 +43,20 @@ def take(x: Value, key: Any) -> Value:
         elif isinstance(k, slice):
             pass
         else:
-            x = op.Gather(x, k if isinstance(k, str) else np.asarray(k, np.int64), axis=axis)
+            x = op.Gather(x, _index(x, axis, k), axis=axis)
             axis += _rank(k)
             continue
         axis += 1
     return x.unsqueeze(*new_axes) if new_axes else x
+
+
+def _index(x: Value, axis: int, k: Any) -> Any:
+    if isinstance(k, Value):
+        return k
+    indices, size = np.asarray(k, np.int64), x.shape[axis]
+    if isinstance(size, int) and not np.all((-size <= indices) & (indices < size)):
+        raise OpError(f"Index {k} is out of range for axis {axis} of {str(x)!r} ({x.type}).")
+    return indices
 
 
 def _rank(index: Any) -> int:
@@ -57,7 +66,8 @@ def _rank(index: Any) -> int:
 def _expanded(x: Value, keys: tuple[Any, ...]) -> list[Any]:
     """The keys with `...` written out as full slices."""
     for k in keys:
-        if not (k is None or k is ... or isinstance(k, int | slice | Value | np.ndarray | list)):
+        kinds = int | np.integer | slice | Value | np.ndarray | list
+        if not (k is None or k is ... or isinstance(k, kinds)) or k == slice(None, None, 0):
             raise OpError(
                 f"{str(x)!r} cannot be indexed with {k!r}: use integers, slices, None, ..."
             )

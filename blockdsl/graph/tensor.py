@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,8 +10,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, TypeProto, helper
 
+from blockdsl.errors import OpError
+
 Dim = int | str | None
 Shape = tuple[Dim, ...]
+Axes = int | Sequence[int]
 
 FLOATS = frozenset(
     {TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE}
@@ -82,11 +86,46 @@ def np_dtype(elem_type: int) -> np.dtype:
 def elem_type_of(dtype: np.typing.DTypeLike) -> int:
     """The ONNX element type of a NumPy type.
 
+    Raises:
+        OpError: There is none.
+
     Example:
         >>> elem_type_of("float32") == onnx.TensorProto.FLOAT
         True
     """
-    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    try:
+        return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    except (TypeError, ValueError) as error:
+        raise OpError(
+            f"ONNX has no element type {dtype!r}; it has np.float32, np.int64, ..."
+        ) from error
+
+
+def axes_in(axes: Axes, rank: int) -> list[int]:
+    """Axes counted from the beginning: opsets before 11 know no negative ones.
+
+    Raises:
+        OpError: An axis is out of range, or no integer.
+
+    Example:
+        >>> axes_in(-1, 3), axes_in((0, -2), 3)
+        ([2], [0, 1])
+    """
+    try:
+        given = [operator.index(a) for a in ([axes] if np.ndim(axes) == 0 else axes)]
+    except TypeError as error:
+        raise OpError(f"An axis is an integer, and the axes are {axes!r}.") from error
+    for axis in given:
+        if not -rank <= axis < rank:
+            raise OpError(
+                f"Axis {axis} is out of range for rank {rank}: use {-rank} to {rank - 1}."
+            )
+    return [axis % rank for axis in given]
+
+
+def axis_in(axis: int, rank: int) -> int:
+    """One axis counted from the beginning; see `axes_in`."""
+    return axes_in(axis, rank)[0]
 
 
 def is_static(shape: Sequence[Dim] | None) -> bool:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from onnx import TensorProto
 
-from blockdsl.errors import GraphError
-from blockdsl.graph.tensor import Shape, TensorType, elem_type_of, is_static, np_dtype
+from blockdsl.errors import GraphError, OpError
+from blockdsl.graph.tensor import (
+    Axes,
+    Shape,
+    TensorType,
+    axes_in,
+    elem_type_of,
+    is_static,
+    np_dtype,
+)
 
 if TYPE_CHECKING:
     from blockdsl.graph.model import Graph
@@ -104,15 +113,31 @@ class Value(str):
         """The value, when the tensor is a small constant."""
         return self._graph.constant_value(self)
 
+    # -- what a string can do and a tensor cannot ----------------------------------------------
+
+    def __bool__(self) -> bool:
+        if self._graph.is_tensor(self) and self.elem_type == TensorProto.BOOL:
+            raise OpError(
+                f"Whether {str(self)!r} is true is not known while the model is built: choose with "
+                f"op.Where(condition, a, b); the larger of two tensors is op.Max(a, b)."
+            )
+        return len(self) > 0
+
+    def __iter__(self) -> Iterator[str]:
+        raise OpError(
+            f"{str(self)!r} is one tensor, which cannot be iterated over or unpacked. Its parts "
+            f"are x[0], x[1], ...; an operator gives several tensors with outputs=2."
+        )
+
     # -- operators -----------------------------------------------------------------------------
 
     def _op(self, name: str, *inputs: Operand, **attributes: Any) -> Value:
-        from blockdsl.graph.op import emit
+        from blockdsl.graph.op import emit, open_graph
 
-        result: Value = emit(self._graph, "", name, inputs, attributes)
+        result: Value = emit(open_graph(self), "", name, inputs, attributes)
         return result
 
-    def __add__(self, other: Operand) -> Value:  # type: ignore[override]
+    def __add__(self, other: Operand) -> Value:
         if _is_text(self._graph, other):
             return str.__add__(self, other)  # type: ignore[return-value]
         return self._op("Add", self, other)
@@ -128,10 +153,10 @@ class Value(str):
     def __rsub__(self, other: Operand) -> Value:
         return self._op("Sub", other, self)
 
-    def __mul__(self, other: Operand) -> Value:  # type: ignore[override]
+    def __mul__(self, other: Operand) -> Value:
         return self._op("Mul", self, other)
 
-    def __rmul__(self, other: Operand) -> Value:  # type: ignore[override]
+    def __rmul__(self, other: Operand) -> Value:
         return self._op("Mul", other, self)
 
     def __truediv__(self, other: Operand) -> Value:
@@ -181,7 +206,7 @@ class Value(str):
     def __invert__(self) -> Value:
         return self._op("Not", self)
 
-    def __getitem__(self, key: Any) -> Value:  # type: ignore[override]
+    def __getitem__(self, key: Any) -> Value:
         from blockdsl.graph.slicing import take
 
         return take(self, key)
@@ -253,24 +278,24 @@ class Value(str):
         """`min(max(x, low), high)`."""
         return self._op("Clip", self, min=low, max=high)
 
-    def mean(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
+    def mean(self, axis: Axes | None = None, keepdims: bool = False) -> Value:
         """The mean over some axes, over all by default."""
         return self._reduce("ReduceMean", axis, keepdims)
 
-    def sum(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
+    def sum(self, axis: Axes | None = None, keepdims: bool = False) -> Value:
         """The sum over some axes, over all by default."""
         return self._reduce("ReduceSum", axis, keepdims)
 
-    def max(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
+    def max(self, axis: Axes | None = None, keepdims: bool = False) -> Value:
         """The maximum over some axes, over all by default."""
         return self._reduce("ReduceMax", axis, keepdims)
 
-    def min(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
+    def min(self, axis: Axes | None = None, keepdims: bool = False) -> Value:
         """The minimum over some axes, over all by default."""
         return self._reduce("ReduceMin", axis, keepdims)
 
-    def _reduce(self, name: str, axis: int | Sequence[int] | None, keepdims: bool) -> Value:
-        axes = [axis] if isinstance(axis, int) else axis if axis is None else list(axis)
+    def _reduce(self, name: str, axis: Axes | None, keepdims: bool) -> Value:
+        axes = None if axis is None else axes_in(axis, self.rank)
         if axes == []:
             return self
         return self._op(name, self, axes=axes, keepdims=int(keepdims))
@@ -282,17 +307,19 @@ class Value(str):
 
     def transpose(self, *axes: int) -> Value:
         """The axes in another order, reversed by default."""
-        order = axes or tuple(reversed(range(self.rank)))
-        return self._op("Transpose", self, perm=[a % self.rank for a in order])
+        order = axes_in(axes, self.rank) or list(reversed(range(self.rank)))
+        if sorted(order) != list(range(self.rank)):
+            raise OpError(f"{order} is no order of the {self.rank} axes of {str(self)!r}.")
+        return self._op("Transpose", self, perm=order)
 
     def squeeze(self, *axes: int) -> Value:
         """Without these axes of length one."""
-        return self._op("Squeeze", self, axes=[a % self.rank for a in axes]) if axes else self
+        return self._op("Squeeze", self, axes=axes_in(axes, self.rank)) if axes else self
 
     def unsqueeze(self, *axes: int) -> Value:
         """With axes of length one at these positions of the result."""
         rank = self.rank + len(axes)
-        return self._op("Unsqueeze", self, axes=[a % rank for a in axes]) if axes else self
+        return self._op("Unsqueeze", self, axes=axes_in(axes, rank)) if axes else self
 
     def cast(self, dtype: Any) -> Value:
         """The elements in another type: a NumPy type or an `onnx.TensorProto.DataType`."""

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from blockdsl.blocks.operator import axis_in
 from blockdsl.errors import LossError
 from blockdsl.graph.context import current
 from blockdsl.graph.op import op
 from blockdsl.graph.portable import where
 from blockdsl.graph.shapes import permuted, reshape_like
-from blockdsl.graph.tensor import TensorType
+from blockdsl.graph.tensor import TensorType, axis_in
 from blockdsl.graph.value import Value
 from blockdsl.loss.base import Loss, constant
 

@@ -89,45 +89,53 @@ ROTARY = [
     ),
 ]
 
-GROUPED = {"domain": DOMAIN, "num_heads": 4, "kv_num_heads": 2, "opset": 17}
-STEPS = [R(2, 3, 32), R(2, 3, 16), R(2, 3, 16)]
-TURNS = [R(8, 4, static=True), R(8, 4, static=True)]
-FIRST = [integers([2, 2]), integers([3])]
-CACHED = [R(2, 2, 4, 8), R(2, 2, 4, 8), integers([6, 6]), integers([7])]
+GROUPED = {"domain": DOMAIN, "num_heads": 4, "kv_num_heads": 2, "outputs": 3}
+STEPS = [R(2, 3, 64), R(2, 3, 32), R(2, 3, 32)]
+TURNS = [R(8, 8, static=True), R(8, 8, static=True)]
+FIRST = [None, None, integers([2, 2]), integers([3])]
+CACHED = [R(1, 2, 4, 16), R(1, 2, 4, 16), integers([6]), integers([7])]
 
 GROUP_QUERY = [
-    Case("GroupQueryAttention", [*STEPS, None, None, *FIRST], **GROUPED, outputs=3, of=[0]),
-    Case("GroupQueryAttention", [R(2, 3, 64), *[None] * 4, *FIRST], **GROUPED, scale=0.4),
+    *[
+        Case("GroupQueryAttention", [*STEPS, *FIRST, *angles], **GROUPED, of=[0], **settings)
+        for angles, settings in (
+            ([], {}),
+            ([], {"local_window_size": 2}),
+            ([], {"softcap": 0.5}),
+            ([], {"smooth_softmax": 1}),
+            (TURNS, {"do_rotary": 1}),
+            (TURNS, {"do_rotary": 1, "rotary_interleaved": 1}),
+        )
+    ],
+    Case("GroupQueryAttention", [R(2, 3, 128), None, None, *FIRST], **GROUPED, of=[0], scale=0.4),
     Case(
         "GroupQueryAttention",
-        [*STEPS, None, None, *FIRST, *TURNS],
+        [R(1, 3, 64), R(1, 3, 32), R(1, 3, 32), *CACHED, *TURNS],
         **GROUPED,
         do_rotary=1,
-        outputs=3,
-        of=[0],
     ),
     Case(
         "GroupQueryAttention",
-        [*STEPS, *CACHED, *TURNS],
+        [
+            R(2, 1, 64),
+            R(2, 1, 32),
+            R(2, 1, 32),
+            *[R(2, 2, 4, 16)] * 2,
+            integers([4, 2]),
+            integers([5]),
+            *TURNS,
+        ],
         **GROUPED,
         do_rotary=1,
-        rotary_interleaved=1,
-        outputs=3,
-    ),
-    Case(
-        "GroupQueryAttention",
-        [*STEPS, None, None, *FIRST],
-        **GROUPED,
-        local_window_size=2,
-        outputs=3,
+        local_window_size=3,
         of=[0],
+        name="caches of different lengths",
     ),
-    Case("GroupQueryAttention", [*STEPS, None, None, *FIRST], **GROUPED, softcap=0.5),
-    Case("GroupQueryAttention", [*STEPS, None, None, *FIRST], **GROUPED, smooth_softmax=1),
     Case(
         "GroupQueryAttention",
-        [*STEPS, None, None, *FIRST, None, None, None, R(1, 4, 3, 3), R(4)],
+        [*STEPS, *FIRST, None, None, None, R(1, 4, 3, 3), R(4)],
         **GROUPED,
+        of=[0],
     ),
 ]
 

@@ -46,7 +46,7 @@ def if_(
     for name, branch in (("then_branch", then_branch), ("else_branch", else_branch)):
         with current().body(name) as child, activate(child):
             outputs = spliced(child, branch, [])
-            seeds = {o: g[i] for i, o in enumerate(outputs) if g.flows(i)}
+            seeds: dict[str, Value] = {o: g[i] for i, o in enumerate(outputs) if g.flows(i)}
             close(child, pull_back(child, seeds, captured))
         bodies[name] = child.proto.graph
     results = op.If(cond, **bodies, outputs=len(captured))

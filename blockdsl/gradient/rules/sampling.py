@@ -77,10 +77,11 @@ def affine_grid(
 ) -> tuple[Value, None]:
     """y = theta p        dtheta = g pᵀ, summed over the points p: the grid itself, and a 1"""
     rank = 2 if theta.shape[1] in (2, None) else 3
-    unit = np.eye(rank, rank + 1, dtype=theta.dtype)[None]
-    regular = op.AffineGrid(unit, concat_shape([1], size[1:]), align_corners=align_corners)
+    # Not in float16, in which ONNX Runtime fails on a batch of one.
+    unit = np.eye(rank, rank + 1, dtype=np.float32 if theta.elem_type in _NARROW else theta.dtype)
+    regular = op.AffineGrid(unit[None], concat_shape([1], size[1:]), align_corners=align_corners)
     count = count_of(g, range(1, g.rank - 1))
-    flat = reshape_to(regular, count, rank)
+    flat = reshape_to(regular.cast(theta.elem_type), count, rank)
     points = op.Concat(flat, ones_like(flat[:, :1]), axis=1)
     seed = reshape_to(g, dims_of(g, [0]), count, rank)
     return typed_as(op.MatMul(seed.transpose(0, 2, 1), points), theta), None

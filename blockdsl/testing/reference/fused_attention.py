@@ -163,6 +163,11 @@ class RotaryEmbedding(OpRun):
         return (_joined(turned) if x.ndim == 3 else turned,)
 
 
+def _lengthened(x: Array, total: Array) -> Array:
+    """A cache as long as the longest, zeros behind its end."""
+    return np.pad(x, [(0, 0), (0, int(total.max()) - x.shape[1]), (0, 0)])
+
+
 class GroupQueryAttention(OpRun):
     """Causal attention in which heads share keys, with a cache: one sequence after the other."""
 
@@ -212,7 +217,7 @@ class GroupQueryAttention(OpRun):
             if past_key is not None:
                 one_k = np.concatenate([past_key[b][:, :before], one_k], axis=1)
                 one_v = np.concatenate([past_value[b][:, :before], one_v], axis=1)
-            presents.append((one_k, one_v))
+            presents.append([_lengthened(x, total) for x in (one_k, one_v)])
             one_k, one_v = np.repeat(one_k, repeats, axis=0), np.repeat(one_v, repeats, axis=0)
             scores = one_q @ one_k.swapaxes(1, 2) * (settings.get("scale") or q.shape[-1] ** -0.5)
             if cap := settings.get("softcap"):
