@@ -111,12 +111,12 @@ def near(name: str, known: Iterable[str], count: int = 3) -> str:
         >>> near("x", [])
         'There are none.'
     """
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=count, cutoff=0.6)
+    names = [str(n) for n in known]
+    close = difflib.get_close_matches(str(name), names, n=count, cutoff=0.6)
     if close:
-        return f"Did you mean {' or '.join(repr(str(n)) for n in close)}?"
+        return f"Did you mean {' or '.join(map(repr, close))}?"
     if not names:
         return "There are none."
-    listed = ", ".join(repr(str(n)) for n in names[:10])
+    listed = ", ".join(map(repr, names[:10]))
     rest = f" and {len(names) - 10} more" if len(names) > 10 else ""
     return f"Known names: {listed}{rest}."

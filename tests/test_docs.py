@@ -13,6 +13,8 @@ PAGES = [
     "README.md",
     "docs/tour.md",
     "docs/guides/add_an_op.md",
+    "docs/guides/add_an_optimizer.md",
+    "docs/guides/debug_a_graph.md",
     "docs/guides/moving_from_onnxblock.md",
 ]
 
@@ -45,11 +47,17 @@ def test_page_runs(page, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_no_block_is_indented():
+    # What is inside a list would not run.
+    for page in PAGES:
+        assert not re.search(r"^ +```", (ROOT / page).read_text("utf-8"), re.MULTILINE), page
+
+
 def test_every_page_with_code_is_listed():
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     with_code = {
         page.relative_to(ROOT).as_posix()
         for page in pages
-        if re.search(r"^```python$", page.read_text("utf-8"), re.MULTILINE)
+        if re.search(r"^ *```python", page.read_text("utf-8"), re.MULTILINE)
     }
     assert with_code == set(PAGES)

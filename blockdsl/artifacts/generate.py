@@ -32,9 +32,9 @@ from blockdsl.errors import (
     UnknownNameError,
     near,
 )
-from blockdsl.graph import base, current, empty_base
+from blockdsl.graph import Graph, base, current, empty_base
 from blockdsl.graph import custom_op_library as library_of
-from blockdsl.graph.check import check_model
+from blockdsl.graph.check import skeleton
 from blockdsl.graph.context import adopt, ir_version_of
 from blockdsl.loss.base import Loss
 from blockdsl.training import Parameters, TrainingBlock
@@ -277,7 +277,9 @@ def _load(model: Any) -> tuple[onnx.ModelProto, StrPath | None]:
 def _check_forward(model: onnx.ModelProto | StrPath) -> None:
     """The full check of the forward model, whose faults show in whatever is built on it."""
     proto = model if isinstance(model, onnx.ModelProto) else read_model(model, weights=False)
-    check_model(proto, "forward model")
+    graph = Graph(skeleton(proto))
+    graph.set_outputs(output.name for output in proto.graph.output)  # with their shapes
+    graph.check("forward model")
 
 
 def _optimizer_model(

@@ -26,7 +26,6 @@ from blockdsl.graph import activate
 from blockdsl.graph.control import close
 from blockdsl.graph.microsoft import newest
 from blockdsl.graph.model import Graph
-from blockdsl.graph.value import Value
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -76,7 +75,8 @@ def _checked(op_type: str, domain: str, function: Callable[..., Any]) -> Composi
     given = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     attributes = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
     form = newest(op_type, domain)
-    if form is not None and (len(given), attributes) != (len(form.inputs), {*form.attributes}):
+    fits = form is None or (len(given) == len(form.inputs) and attributes == {*form.attributes})
+    if form is not None and not fits:
         raise GradientError(
             f"The composite of {form} takes ({', '.join(given)}; {', '.join(sorted(attributes))}), "
             f"and the operator has ({', '.join(form.input_names)}; "
@@ -98,18 +98,18 @@ def taken_apart(graph: Graph, node: NodeProto) -> list[NodeProto] | None:
     unknown = sorted(attributes.keys() - found.attributes)
     if unknown:
         raise GradientError(f"{_shown(node)} has the attribute {unknown[0]!r}, which is not known.")
-    with graph.names.root(), graph.scope(node.name or node.op_type):
-        with graph.body("parts") as child, activate(child):
-            inputs = [child.value(name) if name else None for name in node.input]
-            inputs += [None] * (found.inputs - len(inputs))
-            made = found.function(*inputs, **attributes)
-            outputs = [*made] if isinstance(made, tuple) else [made]
-            outputs += [None] * (len(node.output) - len(outputs))
-            pairs = [(v, name) for v, name in zip(outputs, node.output, strict=False) if name]
-            for value, name in pairs:
-                if value is None:
-                    raise GradientError(f"{_shown(node)} returns {name!r}, which has no gradient.")
-            close(child, [value for value, _ in pairs])
+    scope = graph.scope(node.name or node.op_type)
+    with graph.names.root(), scope, graph.body("parts") as child, activate(child):
+        inputs = [child.value(name) if name else None for name in node.input]
+        inputs += [None] * (found.inputs - len(inputs))
+        made = found.function(*inputs, **attributes)
+        outputs = [*made] if isinstance(made, tuple) else [made]
+        outputs += [None] * (len(node.output) - len(outputs))
+        pairs = [(v, name) for v, name in zip(outputs, node.output, strict=False) if name]
+        for value, name in pairs:
+            if value is None:
+                raise GradientError(f"{_shown(node)} returns {name!r}, which has no gradient.")
+        close(child, [value for value, _ in pairs])
     _adopt(graph, child)
     own = [info.name for info in child.proto.graph.output]
     child.rename(dict(zip(own, (name for _, name in pairs), strict=True)))

@@ -1,8 +1,8 @@
-"""Integers that are known before a model runs: shapes, and what exporters compute from them.
+"""Integers that are known before a model runs: shapes, and what is computed from them.
 
-Exporters write shapes as little programs (`Shape`, `Slice`, `Concat`, ...). Their results are
-followed here, entry by entry, with None for an entry that depends on a symbolic dimension. What is
-known of the shape that a `Reshape` is given says the rank of its result.
+Exporters and function bodies write shapes as little programs (`Shape`, `Slice`, `Concat`, ...).
+Their results are followed here, entry by entry, with None for an entry that depends on a symbolic
+dimension. What is known of the shape that a `Reshape` is given says the rank of its result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ Known = np.ndarray
 
 def known(array: np.ndarray) -> Known | None:
     """A constant as known integers, `None` if it has other numbers."""
-    return array.astype(object) if array.dtype.kind in "iu" else None
+    return array.astype(object) if array.dtype.kind in "iub" else None
+
+
+def folds(node: NodeProto) -> bool:
+    """Whether it may be known what a node computes."""
+    return node.op_type in _FOLDS and not node.domain
 
 
 def known_shape(shape: Shape) -> Known:
@@ -81,6 +86,12 @@ def _divide(a: int, b: int) -> int:
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
+def _where(condition: Known, a: Known, b: Known) -> Known | None:
+    if any(entry is None for entry in condition.flat):
+        return None
+    return np.asarray(np.where(condition.astype(bool), a, b), object)
+
+
 def _ints(value: Known | None, attributes: Mapping[str, Any], name: str) -> list[int] | None:
     """Axes or bounds, given as an input or, in older opsets, as an attribute."""
     if value is not None:
@@ -126,6 +137,10 @@ _FOLDS: dict[str, Callable[[list[Any], Mapping[str, Any]], Known | None]] = {
     "Mul": _elementwise(lambda a, b: a * b),
     "Div": _elementwise(_divide),
     "Mod": _elementwise(lambda a, b: a % b),
+    "And": _elementwise(lambda a, b: a and b),
+    "Equal": _elementwise(lambda a, b: a == b),
+    "Not": lambda inputs, attributes: np.asarray(np.equal(inputs[0], False), object),
+    "Where": lambda inputs, attributes: _where(*inputs),
     "Identity": lambda inputs, attributes: inputs[0],
     "Cast": _cast,
     "Concat": lambda inputs, attributes: np.concatenate(inputs, attributes["axis"]),

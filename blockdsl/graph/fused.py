@@ -7,6 +7,7 @@ in the default domain, which has none, or none yet, in the model's opset.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from onnx import NodeProto, TensorProto, TypeProto, defs, helper, shape_inference
 
@@ -121,7 +122,7 @@ def _times(dim: Dim, by: int) -> Dim:
     return dim * by if isinstance(dim, int) else None
 
 
-def _settings(node: NodeProto) -> dict[str, int | list[int]]:
+def _settings(node: NodeProto) -> dict[str, Any]:
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
@@ -149,8 +150,8 @@ TABLE: dict[str, Row] = {
         _statistics(0),
     ),
     "EmbedLayerNormalization": (
-        "input_ids:I segment_ids?:I word_embedding position_embedding segment_embedding? gamma beta "
-        "mask?:I position_ids?:I",
+        "input_ids:I segment_ids?:I word_embedding position_embedding segment_embedding? gamma "
+        "beta mask?:I position_ids?:I",
         "output mask_index?:I embedding_sum?",
         "epsilon mask_index_type",
         _embedding,

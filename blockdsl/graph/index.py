@@ -27,12 +27,11 @@ from onnx import (
 from blockdsl.errors import GraphError, UnknownNameError, near
 from blockdsl.graph import microsoft, nested
 from blockdsl.graph.check import is_small, skeleton
-from blockdsl.graph.fold import Known, fold, known, known_shape, reshaped
+from blockdsl.graph.fold import Known, fold, folds, known, known_shape, reshaped
 from blockdsl.graph.infer import infer_outputs
 from blockdsl.graph.naming import Namer
 from blockdsl.graph.schema import Operator
-from blockdsl.graph.tensor import TensorType
-
+from blockdsl.graph.tensor import TensorType, np_dtype
 
 WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """The operators whose bodies may read tensors of the scope around them."""
@@ -199,10 +198,13 @@ class Index:
 
     def _folded(self, node: NodeProto, integers: Mapping[str, Known]) -> Known | None:
         """What is known of the integers that a node computes."""
-        if node.op_type == "Shape" and not node.domain and not node.attribute:
+        if node.op_type == "Shape" and not node.domain:
             found = self._types.get(node.input[0])
             tensor = TensorType.of(found) if found is not None else None
-            return None if tensor is None or tensor.shape is None else known_shape(tensor.shape)
+            if tensor is None or tensor.shape is None:
+                return None
+            bounds = {a.name: a.i for a in node.attribute}
+            return known_shape(tensor.shape)[bounds.get("start") : bounds.get("end")]
         return fold(node, integers)
 
     def _has_rank(self, name: str) -> bool:
@@ -265,7 +267,8 @@ class Index:
         if all(has_rank(found.get(name)) for name in node.output if name):
             return
         made = [self._infer_body(*b) for b in nested.entering(node, types, self.opset())]
-        for name, proto in zip(node.output, nested.leaving(node, made) if made else (), strict=False):
+        known_types = nested.leaving(node, made) if made else []
+        for name, proto in zip(node.output, known_types, strict=False):
             if proto is not None and name and not has_rank(found.get(name)):
                 found[name] = proto
 
@@ -301,6 +304,23 @@ class Index:
                 self._constants[node.output[0]] = node.attribute[0].t
         elif node.op_type == "Identity" and node.input[0] in self._constants:
             self._constants[node.output[0]] = self._constants[node.input[0]]
+        elif node.op_type == "Shape" or (
+            folds(node) and all(name in self._constants for name in node.input if name)
+        ):
+            self._note_computed(node)
+
+    def _note_computed(self, node: NodeProto) -> None:
+        """Note the integers that a node computes, if all of them are known: a static shape, say."""
+        inputs: dict[str, Known] = {}
+        for name in node.input:
+            array = self.constant_value(name)
+            value = None if array is None else known(array)
+            if value is not None:
+                inputs[name] = value
+        found, proto = self._folded(node, inputs), self._types.get(node.output[0])
+        if found is not None and proto is not None and all(v is not None for v in found.flat):
+            dtype = np_dtype(proto.tensor_type.elem_type)
+            self._constants[node.output[0]] = numpy_helper.from_array(found.astype(dtype))
 
     def _declare(self, name: str, proto: TypeProto) -> None:
         self.names.take(name)

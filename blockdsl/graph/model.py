@@ -301,14 +301,17 @@ class Graph(Index):
         """Go on as another graph: what is current here is that one's model from now on."""
         self.__dict__.update(other.__dict__)
 
-    def check(self) -> None:
+    def check(self, what: str = "model") -> None:
         """The full check of the whole model, without its weights.
+
+        Args:
+            what: What to call the model in an error message.
 
         Raises:
             GraphError: The model is not valid.
         """
         self.sync()
-        check_model(self.proto)
+        check_model(self.proto, what)
 
     def _add_initializer(self, array: np.ndarray, name: str) -> None:
         self.sync()

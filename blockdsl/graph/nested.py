@@ -28,9 +28,8 @@ def entering(
     if node.op_type == "If":
         return [(settings["then_branch"], []), (settings["else_branch"], [])]
     if node.op_type == "Loop":
-        counter, going = (
-            helper.make_tensor_type_proto(kind, []) for kind in (TensorProto.INT64, TensorProto.BOOL)
-        )
+        counter = helper.make_tensor_type_proto(TensorProto.INT64, [])
+        going = helper.make_tensor_type_proto(TensorProto.BOOL, [])
         return [(settings["body"], [counter, going, *map(_resized, given[2:])])]
     if node.op_type == "Scan" and opset >= _FIRST_SCAN:
         count = settings["num_scan_inputs"]

@@ -36,14 +36,6 @@ def dims_of(x: Value, axes: Sequence[int]) -> ShapeLike:
     return op.Gather(op.Shape(x), np.array(axes, np.int64), axis=0)
 
 
-def product_of(x: Value, axes: Sequence[int]) -> ShapeLike:
-    """The product of some dimensions of a tensor, as a vector of one element."""
-    dims = dims_of(x, axes)
-    if isinstance(dims, np.ndarray):
-        return np.prod(dims, keepdims=True, dtype=np.int64)
-    return dims if len(axes) == 1 else op.ReduceProd(dims, axes=[0], keepdims=1)
-
-
 def size_of(x: Value, axes: Sequence[int] | None = None) -> Value | float:
     """The number of elements over some axes (all by default), in the type of the tensor."""
     dims = dims_of(x, range(x.rank) if axes is None else axes)

@@ -31,10 +31,14 @@ def with_sum(name, **attributes):
     return written(name, ["y", "", "", "sum"], DOMAIN, attributes)
 
 
+def packed(*shape):
+    return R(*shape, ints=256, dtype=np.uint8)
+
+
 IDS = [R(2, 3, ints=5, dtype=np.int32), R(2, 3, ints=2, dtype=np.int32)]
 TABLES = [R(5, 4), R(6, 4), R(2, 4), R(4), R(4)]
 QUANTIZED = {"K": 20, "N": 3, "bits": 4, "block_size": 16}
-PACKED = R(3, 2, 8, ints=256, dtype=np.uint8)
+PACKED = packed(3, 2, 8)
 
 CASES = [
     *[
@@ -151,13 +155,13 @@ CASES = [
     Case("MatMulNBits", [R(4, 20), PACKED, R(3, 2)], domain=DOMAIN, **QUANTIZED),
     Case(
         "MatMulNBits",
-        [R(2, 4, 20), PACKED, R(6), R(3, 1, ints=256, dtype=np.uint8), None, R(3, static=True)],
+        [R(2, 4, 20), PACKED, R(6), packed(3, 1), None, R(3, static=True)],
         domain=DOMAIN,
         **QUANTIZED,
     ),
     Case(
         "MatMulNBits",
-        [R(4, 20), R(3, 2, 16, ints=256, dtype=np.uint8), R(3, 2), R(3, 2, ints=256, dtype=np.uint8)],
+        [R(4, 20), packed(3, 2, 16), R(3, 2), packed(3, 2)],
         domain=DOMAIN,
         **QUANTIZED | {"bits": 8},
     ),

@@ -1,5 +1,8 @@
 """Normalisations."""
 
+import numpy as np
+
+from blockdsl.gradient.rules.normalization import normalized_by_batch
 from blockdsl.graph import op
 from blockdsl.testing import Case, R
 
@@ -12,6 +15,17 @@ def statistics(x, scale):
 
 CHANNELS = [R(3), R(3), R(3), R(3, low=0.5)]
 TRAINED = {"outputs": 3, "training_mode": 1, "momentum": 0.7}
+
+
+def by_mathematics(x, scale, bias, mean, var):
+    return normalized_by_batch(x, scale, bias, mean, var, epsilon=0.1, momentum=0.7)
+
+
+def by_numpy(x, scale, bias, mean, var):
+    centre, spread = x.mean(axis=(0, 2)), x.var(axis=(0, 2))
+    y = (x - centre[:, None]) / np.sqrt(spread + 0.1)[:, None] * scale[:, None] + bias[:, None]
+    return y, 0.7 * mean + 0.3 * centre, 0.7 * var + 0.3 * spread
+
 
 CASES = [
     *[
@@ -28,6 +42,14 @@ CASES = [
         for shape in ((5, 3), (2, 3, 4), (2, 3, 4, 2), (2, 3, 2, 2, 2))
     ],
     Case("BatchNormalization", [R(2, 3, 4, 2), *CHANNELS], epsilon=0.5, of=[0], **TRAINED),
+    Case(
+        "BatchNormalization",
+        [R(2, 3, 4), *CHANNELS],
+        build=by_mathematics,
+        expected=by_numpy,
+        name="by its mathematics",
+        opset=[9, 17],
+    ),
     Case(
         "BatchNormalization",
         [R(2, 3, 4, 2), *CHANNELS],

@@ -12,8 +12,12 @@ from blockdsl.graph.value import Value
 
 @vjp("Relu")
 def relu(g: Value, y: Value, x: Value) -> Value:
-    """y = max(x, 0)        dx = g where x > 0        (0 at 0)"""
-    return where(x > 0, g, 0)
+    """y = max(x, 0)        dx = g where x > 0        (0 at 0)
+
+    A product, since ONNX Runtime's `Where` takes four times as long on a CPU; and of the output,
+    which the next operator keeps in memory anyway.
+    """
+    return g * (y > 0).cast(y.elem_type)
 
 
 @vjp("LeakyRelu")

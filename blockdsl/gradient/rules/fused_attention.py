@@ -107,7 +107,9 @@ def _padding(mask: Value | None, keys: Value, filtered: float) -> Value | None:
     else:
         seen = mask > 0
     if seen.rank > 3:
-        raise GradientError(f"The mask {str(mask)!r} is of rank 4, and such masks have no gradient.")
+        raise GradientError(
+            f"The mask {str(mask)!r} is of rank 4, and such masks have no gradient."
+        )
     return where(seen.unsqueeze(*range(1, 5 - seen.rank)), 0, _number(keys, filtered))
 
 
@@ -161,9 +163,7 @@ def attention(
         raise GradientError(f"The width of the weights {str(weights)!r} is not known.")
     projected = x @ weights if bias is None else x @ weights + bias
     sizes = list(qkv_hidden_sizes or [width // 3] * 3)
-    q, k, v = (
-        _split(part, num_heads) for part in op.Split(projected, sizes, axis=-1, outputs=3)
-    )
+    q, k, v = (_split(part, num_heads) for part in op.Split(projected, sizes, axis=-1, outputs=3))
     before: Count = 0
     if past is not None:
         before = length_of(past, 3)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from blockdsl.errors import GradientError
 from blockdsl.gradient.composites import composite
@@ -73,7 +74,7 @@ def fused_conv(
     return _activated(y if z is None else y + z, activation, settings)
 
 
-def _activated(y: Value, name: str, settings: dict[str, float | None]) -> Value:
+def _activated(y: Value, name: str, settings: Mapping[str, float | None]) -> Value:
     if not name:
         return y
     given = {key: value for key, value in settings.items() if value is not None}
@@ -83,8 +84,8 @@ def _activated(y: Value, name: str, settings: dict[str, float | None]) -> Value:
 
 @vjp("SimplifiedLayerNormalization")
 def simplified_layer_normalization(
-    g: Sequence[Value],
-    y: Sequence[Value],
+    g: Any,
+    y: Any,
     x: Value,
     scale: Value,
     *,

@@ -108,9 +108,10 @@ def normalized_by_batch(
     axes = [0, *range(2, x.rank)]
     wide = _wide(x)
     centre = wide.mean(axes, keepdims=True)
-    z, root = standardized(wide, axes, epsilon)
-    spread = 1 / root.square() - epsilon
-    y = z * _channels(_wide(scale), x) + _channels(_wide(bias), x)
+    centred = wide - centre
+    spread = centred.square().mean(axes, keepdims=True)
+    slope = _channels(_wide(scale), x) / (spread + epsilon).sqrt()
+    y = centred * slope + _channels(_wide(bias), x)
     running_mean, running_var = (
         old * momentum + reshape_like(new, old).cast(old.elem_type) * (1 - momentum)
         for old, new in ((mean, centre), (var, spread))

@@ -27,7 +27,7 @@ def matmul_n_bits(
     block_size: int,
     weight_prepacked: int | None,
 ) -> tuple[Value | None, ...]:
-    """y = a W^T + c, W = s (q - z)        da = g W        dc = sum(g)        ds = sum((q - z) g^T a)
+    """y = a W^T + c, W = s (q - z)        da = g W        dc = sum(g)        ds = sum((q-z) g^T a)
 
     The packed numbers q are what they are; the scales s and the bias c can be trained.
     """

@@ -14,8 +14,9 @@ MICROSOFT = "com.microsoft"
 
 
 def _softmax(x: Array) -> Array:
-    powers = np.exp(x - x.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
+    powers: Array = np.exp(x - x.max(axis=-1, keepdims=True))
+    shares: Array = powers / powers.sum(axis=-1, keepdims=True)
+    return shares
 
 
 def _heads(x: Array, heads: int) -> Array:
@@ -163,11 +164,6 @@ class RotaryEmbedding(OpRun):
         return (_joined(turned) if x.ndim == 3 else turned,)
 
 
-def _lengthened(x: Array, total: Array) -> Array:
-    """A cache as long as the longest, zeros behind its end."""
-    return np.pad(x, [(0, 0), (0, int(total.max()) - x.shape[1]), (0, 0)])
-
-
 class GroupQueryAttention(OpRun):
     """Causal attention in which heads share keys, with a cache: one sequence after the other."""
 
@@ -191,55 +187,53 @@ class GroupQueryAttention(OpRun):
         kv_num_heads: int = 1,
         **settings: Any,
     ) -> tuple[Array, ...]:
-        if key is None:
-            q, k, v = np.split(
-                _heads(query, num_heads + 2 * kv_num_heads),
-                [num_heads, num_heads + kv_num_heads],
-                axis=1,
-            )
+        if key is None or value is None:
+            ends = [num_heads, num_heads + kv_num_heads]
+            q, k, v = np.split(_heads(query, num_heads + 2 * kv_num_heads), ends, axis=1)
         else:
-            q, k, v = (
-                _heads(x, n)
-                for x, n in ((query, num_heads), (key, kv_num_heads), (value, kv_num_heads))
-            )
-        steps, repeats = q.shape[2], num_heads // kv_num_heads
+            q, k, v = _heads(query, num_heads), *(_heads(x, kv_num_heads) for x in (key, value))
+        sink = head_sink
+        if sink is None and settings.get("smooth_softmax") == 1:
+            sink = np.zeros(num_heads)
         outputs, presents = [], []
-        for b in range(len(q)):
-            before = 0 if past_key is None else max(int(lengths[b]) + 1 - steps, 0)
-            places = before + np.arange(steps)
-            one_q, one_k, one_v = q[b], k[b], v[b]
-            if settings.get("do_rotary"):
-                turned_by = places if positions is None else positions[b]
-                one_q, one_k = (
-                    _turned(x, cos[turned_by], sin[turned_by], settings.get("rotary_interleaved"))
-                    for x in (one_q, one_k)
-                )
-            if past_key is not None:
+        for b, (one_q, one_k, one_v) in enumerate(zip(q, k, v, strict=True)):
+            before = 0 if past_key is None else max(int(lengths[b]) + 1 - q.shape[2], 0)
+            places = before + np.arange(q.shape[2])
+            if settings.get("do_rotary") and cos is not None and sin is not None:
+                at = places if positions is None else positions[b]
+                flip = int(settings.get("rotary_interleaved") or 0)
+                one_q, one_k = (_turned(x, cos[at], sin[at], flip) for x in (one_q, one_k))
+            if past_key is not None and past_value is not None:
                 one_k = np.concatenate([past_key[b][:, :before], one_k], axis=1)
                 one_v = np.concatenate([past_value[b][:, :before], one_v], axis=1)
             presents.append([_lengthened(x, total) for x in (one_k, one_v)])
-            one_k, one_v = np.repeat(one_k, repeats, axis=0), np.repeat(one_v, repeats, axis=0)
+            one_k, one_v = (np.repeat(x, num_heads // kv_num_heads, axis=0) for x in (one_k, one_v))
             scores = one_q @ one_k.swapaxes(1, 2) * (settings.get("scale") or q.shape[-1] ** -0.5)
             if cap := settings.get("softcap"):
                 scores = cap * np.tanh(scores / cap)
             if attention_bias is not None:
-                bias = attention_bias[b if len(attention_bias) > 1 else 0]
-                scores = scores + bias[..., : scores.shape[-1]]
-            distance = places[:, None] - np.arange(before + steps)
+                scores = scores + attention_bias[b % len(attention_bias)]
+            distance = places[:, None] - np.arange(scores.shape[-1])
             window = settings.get("local_window_size") or -1
             seen = (distance >= 0) & ((window < 0) | (distance < window))
-            scores = np.where(seen, scores, -np.inf)
-            if head_sink is not None or settings.get("smooth_softmax") == 1:
-                sink = np.zeros(num_heads) if head_sink is None else head_sink
-                column = np.broadcast_to(sink[:, None, None], (num_heads, steps, 1))
-                shares = _softmax(np.concatenate([scores, column], axis=-1))[..., :-1]
-            else:
-                shares = _softmax(scores)
-            outputs.append(shares @ one_v)
+            outputs.append(_shares(np.where(seen, scores, -np.inf), sink) @ one_v)
         made = _joined(np.stack(outputs)).astype(query.dtype)
         if len(self.onnx_node.output) == 1:
             return (made,)
         return made, *(np.stack(parts) for parts in zip(*presents, strict=True))
+
+
+def _shares(scores: Array, sink: Array | None) -> Array:
+    """The softmax over keys and, of each head, a sink."""
+    if sink is None:
+        return _softmax(scores)
+    column = np.broadcast_to(sink[:, None, None], (*scores.shape[:2], 1))
+    return _softmax(np.concatenate([scores, column], axis=-1))[..., :-1]
+
+
+def _lengthened(x: Array, total: Array) -> Array:
+    """A cache as long as the longest, zeros behind its end."""
+    return np.pad(x, [(0, 0), (0, int(total.max()) - x.shape[1]), (0, 0)])
 
 
 OPERATORS: list[Any] = [Attention, GroupQueryAttention, MultiHeadAttention, RotaryEmbedding]

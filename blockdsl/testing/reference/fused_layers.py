@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops.op_conv import _conv_implementation
+from onnx.reference.ops import op_conv
 
 Array = npt.NDArray[Any]
 
@@ -68,8 +68,9 @@ class FusedConv(OpRun):
         activation: str = "",
         activation_params: Any = (),
     ) -> tuple[Array]:
+        convolve: Callable[..., Array] = op_conv._conv_implementation
         shape = kernel_shape or w.shape[2:]
-        y = _conv_implementation(x, w, b, auto_pad, dilations, group, shape, pads, strides)
+        y = convolve(x, w, b, auto_pad, dilations, group, shape, pads, strides)
         y = y if z is None else y + z
         return (_ACTIVATIONS[activation](y, *activation_params).astype(x.dtype),)
 
@@ -149,7 +150,8 @@ class EmbedLayerNormalization(OpRun):
 
 def _normalised(x: Array, epsilon: float) -> Array:
     centred = x - x.mean(axis=-1, keepdims=True)
-    return centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + epsilon)
+    normal: Array = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + epsilon)
+    return normal
 
 
 class MatMulNBits(OpRun):
@@ -186,7 +188,8 @@ class MatMulNBits(OpRun):
 
 def _unpacked(packed: Array, bits: int) -> Array:
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    return (packed[..., None] >> shifts & (2**bits - 1)).reshape(len(packed), -1)
+    numbers: Array = packed[..., None] >> shifts & (2**bits - 1)
+    return numbers.reshape(len(packed), -1)
 
 
 OPERATORS: list[Any] = [
