@@ -90,7 +90,7 @@ class Lstm(blockdsl.ForwardBlock):
     features, hidden = 64, 128
 
     def build(self, x):
-        weights = (self.weight(n, size) for n, size in (("W", self.features), ("R", self.hidden)))
+        weights = [self.weight("W", self.features), self.weight("R", self.hidden)]
         bias = self.parameter("B", (1, 8 * self.hidden))
         batch = op.Gather(op.Shape(x), np.array([0]), axis=0)
         shape = op.Concat(np.array([1]), batch, np.array([self.hidden]), axis=0)

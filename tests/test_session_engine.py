@@ -15,6 +15,7 @@ from blockdsl.backend.checkpoint import Checkpoint
 from blockdsl.backend.providers import Device
 from blockdsl.backend.session import SessionModule, SessionState, load_state, open_stepper
 from blockdsl.errors import (
+    ArtifactError,
     EngineError,
     FeedError,
     ModelFileError,
@@ -370,7 +371,7 @@ def test_artifacts_that_do_not_belong_together(files):
     loaded = codec.load(files.checkpoint)
     moved = loaded.trainable.pop("fc.bias")
     frozen = SessionState(Checkpoint(loaded.trainable, loaded.frozen | {"fc.bias": moved}))
-    with pytest.raises(EngineError, match=r"trains 'fc\.bias', which is frozen"):
+    with pytest.raises(ArtifactError, match=r"trains 'fc\.bias', which is frozen"):
         SessionModule(frozen, files.training)
     loaded.trainable["fc.bias"] = np.zeros(3, np.float32)
     with pytest.raises(EngineError, match=r"'fc\.bias' is float32\[3\].* but float32\[2\]"):

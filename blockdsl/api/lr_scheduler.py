@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numbers
+
 from blockdsl.api.optimizer import Optimizer
 from blockdsl.errors import StateError
 
@@ -35,11 +37,19 @@ class LinearLRScheduler:
         total_step_count: int,
         initial_lr: float,
     ) -> None:
-        if warmup_step_count < 0 or total_step_count < 0:
+        if not isinstance(optimizer, Optimizer):
             raise StateError(
-                "The step counts of a scheduler are not negative: warmup_step_count is "
-                f"{warmup_step_count}, total_step_count is {total_step_count}."
+                f"A scheduler sets the rate of an Optimizer, not of a {type(optimizer).__name__}."
             )
+        counts = (warmup_step_count, total_step_count)
+        if not all(isinstance(count, numbers.Real) and count >= 0 for count in counts):
+            raise StateError(
+                "The step counts of a scheduler are numbers that are not negative: "
+                f"warmup_step_count is {warmup_step_count!r}, total_step_count is "
+                f"{total_step_count!r}."
+            )
+        if not isinstance(initial_lr, numbers.Real):
+            raise StateError(f"A learning rate is a number, not {initial_lr!r}.")
         self._optimizer = optimizer
         self._warmup = warmup_step_count
         self._total = total_step_count

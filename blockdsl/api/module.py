@@ -56,6 +56,11 @@ class Module:
                 f"The state of a module is a CheckpointState, not a {type(state).__name__}: "
                 "`CheckpointState.load_checkpoint(path)`."
             )
+        if not (session_options is None or hasattr(session_options, "add_session_config_entry")):
+            raise StateError(
+                "The options of a module are onnxruntime's SessionOptions, not a "
+                f"{type(session_options).__name__}."
+            )
         self.training = True
         self._state = state
         self._device = device

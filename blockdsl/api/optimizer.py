@@ -22,6 +22,8 @@ class Optimizer:
     """
 
     def __init__(self, optimizer_uri: str | os.PathLike[str], module: Module) -> None:
+        if not hasattr(module, "_model"):
+            raise StateError(f"An optimizer trains a Module, not a {type(module).__name__}.")
         self._state = module._state._state
         self._optimizer = open_optimizer(module._model, os.fspath(optimizer_uri))
 

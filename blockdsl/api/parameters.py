@@ -37,7 +37,10 @@ class Parameter:
     @data.setter
     def data(self, value: Array) -> None:
         current = self._handle.data
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise StateError(f"'{self.name}' cannot be set to {value!r}: {error}.") from error
         given = f"Give an array of {current.dtype} and shape {current.shape}."
         if array.shape != current.shape:
             raise StateError(

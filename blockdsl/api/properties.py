@@ -24,10 +24,13 @@ def as_stored(name: str, value: object) -> Property:
         blockdsl.errors.StateError: Property 'history' cannot hold a list: properties are integers,\
  floats and strings. Turn it into a string, by `json.dumps` for example.
     """
-    if isinstance(value, bytes):
-        return value.decode()
-    if isinstance(value, str):
-        return str(value)
+    if isinstance(value, str | bytes):
+        try:
+            return value.decode() if isinstance(value, bytes) else value.encode().decode()
+        except UnicodeError as error:
+            raise StateError(
+                f"Property '{name}' cannot hold {value!r}: it is not valid Unicode."
+            ) from error
     if isinstance(value, bool | np.bool_ | numbers.Integral):
         integer = int(value)
         return integer if -(2**63) <= integer < 2**63 else _float32(integer)

@@ -43,12 +43,6 @@ def open_module(
     )
     if "lazy_reset_grad" in module.input_names(training=False):
         raise ArtifactError(f"The eval model '{eval_model}' is a training model.")
-    gradients = [] if state.nominal else [p.grad for p in module.parameters(trainable_only=True)]
-    if gradients and all(gradient is None for gradient in gradients):
-        raise ArtifactError(
-            f"The model '{train_model}' is not a training model: it computes no gradients. Is it "
-            "the eval model, or the model that the artifacts were generated from?"
-        )
     return module
 
 

@@ -115,6 +115,8 @@ def _check_names(graph: onnx.GraphProto, output_names: Sequence[str]) -> None:
         raise StateError(
             f"The output names are a list of strings, not a string: write ['{output_names}']."
         )
+    if not isinstance(output_names, Collection | None):
+        raise StateError(f"The output names are a list of strings, not {output_names!r}.")
     if not output_names:
         raise EngineError(
             "Expected a non empty vector of output names: name at least one tensor that the "

@@ -164,11 +164,14 @@ def _check_shape(
                     f"which is {known} in input '{owner}'."
                 )
         elif wanted is not None and wanted != size:
+            any_size = (
+                " To feed any size (a last, smaller batch), give that axis a name in the forward "
+                "model and generate the artifacts again: "
+                "`input.type.tensor_type.shape.dim[0].dim_param = 'batch'`."
+            )
             raise FeedError(
                 f"{_declared(spec, model)} but was given {given}: axis {axis} must be {wanted}, "
-                f"not {size}. To feed any size (a last, smaller batch), give that axis a name in "
-                "the forward model and generate the artifacts again: "
-                f"`input.type.tensor_type.shape.dim[{axis}].dim_param = 'batch'`."
+                f"not {size}.{any_size if axis == 0 else ''}"
             )
 
 

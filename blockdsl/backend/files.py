@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import onnx
+from onnx.external_data_helper import load_external_data_for_model
 
 from blockdsl.errors import ModelFileError
 
@@ -47,8 +48,11 @@ def replacing(path: StrPath) -> Iterator[Path]:
 def is_ort_format(path: StrPath, what: str = "model") -> bool:
     """Whether a file is a model in ONNX Runtime's own format (`.ort`) and not a protobuf."""
     _check_exists(path, what)
-    with Path(path).open("rb") as file:
-        return file.read(8)[4:] == b"ORTM"
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(8)[4:] == b"ORTM"
+    except OSError as error:
+        raise _unreadable(path, what, error.strerror or error) from error
 
 
 def read_model(path: StrPath, what: str = "model", *, weights: bool = True) -> onnx.ModelProto:
@@ -64,21 +68,33 @@ def read_model(path: StrPath, what: str = "model", *, weights: bool = True) -> o
     """
     _check_exists(path, what)
     try:
-        model = onnx.load(path, load_external_data=weights)
+        model = onnx.load(path, load_external_data=False)
     except OSError as error:
-        raise ModelFileError(f"The {what} '{os.fspath(path)}' cannot be read: {error}") from error
+        raise _unreadable(path, what, error.strerror or error) from error
     except Exception as error:  # protobuf's DecodeError has no import with types
         raise ModelFileError(f"'{os.fspath(path)}' is not an ONNX model.") from error
     if not model.HasField("graph"):
         raise ModelFileError(f"'{os.fspath(path)}' is not an ONNX model: it has no graph.")
+    if weights:
+        try:
+            load_external_data_for_model(model, os.path.dirname(os.path.abspath(path)))
+        except Exception as error:  # OSError, ValueError, and classes of onnx's C++ part
+            raise ModelFileError(
+                f"The weights of the {what} '{os.fspath(path)}' lie in a file beside it, which "
+                f"cannot be read: {error}"
+            ) from error
     return model
 
 
 def _check_exists(path: StrPath, what: str) -> None:
-    if Path(path).is_dir():
+    if os.path.isdir(path):
         raise ModelFileError(f"The {what} '{os.fspath(path)}' is a folder, not a file.")
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         raise ModelFileError(f"The {what} '{os.fspath(path)}' does not exist.")
+
+
+def _unreadable(path: StrPath, what: str, why: object) -> ModelFileError:
+    return ModelFileError(f"The {what} '{os.fspath(path)}' cannot be read: {why}.")
 
 
 def _flush(path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from blockdsl.backend.providers import load_runtime
+from blockdsl.backend.reason import reason
 from blockdsl.errors import EngineError
 
 StrPath = str | os.PathLike[str]
@@ -27,12 +28,16 @@ def convert_to_ort(model: Path, custom_op_library: StrPath | None = None) -> Pat
     ort = load_runtime()
     target = model.with_suffix(".ort")
     options = ort.SessionOptions()
+    # Layouts of one processor's making would tie the file to machines like this one.
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.optimized_model_filepath = os.fspath(target)
     options.add_session_config_entry("session.save_model_format", "ORT")
-    if custom_op_library is not None:
-        options.register_custom_ops_library(os.fspath(custom_op_library))
     try:
+        if custom_op_library is not None:
+            options.register_custom_ops_library(os.fspath(custom_op_library))
         ort.InferenceSession(os.fspath(model), options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise EngineError(f"{model.name} cannot be converted to the ORT format: {error}") from error
+        raise EngineError(
+            f"{model.name} cannot be converted to the ORT format: {reason(error)}"
+        ) from error
     return target

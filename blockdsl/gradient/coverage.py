@@ -69,9 +69,7 @@ def coverage() -> list[Coverage]:
     for schema in defs.get_all_schemas_with_history():
         if not schema.domain:
             first[schema.name] = min(schema.since_version, first.get(schema.name, 10**6))
-    rows = [
-        _row("", name, first[name]) for name in operator_names() if newest(name) is not None
-    ]
+    rows = [_row("", name, first[name]) for name in operator_names() if newest(name) is not None]
     known = {name for domain, name in (*RULES, *COMPOSITES) if domain == MICROSOFT}
     rows += [_row(MICROSOFT, name, 1) for name in sorted(known & set(OPERATORS))]
     return rows

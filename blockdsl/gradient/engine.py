@@ -138,8 +138,10 @@ def _stops(node: NodeProto) -> bool:
 
 
 def _carries(graph: Graph, name: str) -> bool:
-    """Whether a gradient can flow through a value: a float tensor, something that is not a tensor,
-    or integers that stand for floats.
+    """Whether a gradient can flow through a value.
+
+    It can through a float tensor, something that is not a tensor, or integers that stand for
+    floats.
     """
     if not graph.is_tensor(name) or graph.type_of(name).is_float:
         return True

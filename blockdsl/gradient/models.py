@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import onnx
 
+from blockdsl.errors import GradientError
 from blockdsl.gradient.engine import build_gradients
 from blockdsl.graph.model import Graph
 
@@ -40,9 +41,18 @@ def grad(
         >>> [output.name for output in model.graph.output]
         ['ReduceSum', 'x_grad']
     """
-    names = [wrt] if isinstance(wrt, str) else list(wrt)
+    if not isinstance(model, onnx.ModelProto):
+        raise GradientError(
+            f"The model is an onnx.ModelProto, not a {type(model).__name__}: read one from a file "
+            f"with onnx.load(path)."
+        )
+    names = [wrt] if isinstance(wrt, str) else wrt
+    if not isinstance(names, Sequence) or not all(isinstance(n, str) for n in (*names, of or "")):
+        raise GradientError(f"wrt and of are names of tensors, not {wrt!r} and {of!r}.")
     graph = Graph(copy.deepcopy(model))
     outputs = [output.name for output in model.graph.output]
+    if not of and not outputs:
+        raise GradientError("The model has no outputs: say what to differentiate, with of=...")
     of = of or outputs[0]
     gradients = build_gradients(graph, of, names)
     extra = [] if of in outputs else [of]

@@ -106,6 +106,11 @@ def base(
         raise GraphError(
             "The base model is None. Use blockdsl.empty_base() to build a model from scratch."
         )
+    if not isinstance(model, ModelProto):
+        raise GraphError(
+            f"The base model is an onnx.ModelProto, not a {type(model).__name__}: read one from a "
+            f"file with onnx.load(path)."
+        )
     with adopt(copy.deepcopy(model), model_path) as handle:
         yield handle
 
@@ -122,7 +127,7 @@ def empty_base(opset_version: int | None = None) -> Iterator[ModelHandle]:
         A handle whose `model` is the live model.
 
     Raises:
-        GraphError: Another model is open already.
+        GraphError: There is no such opset, or another model is open already.
 
     Example:
         >>> import blockdsl
@@ -131,7 +136,11 @@ def empty_base(opset_version: int | None = None) -> Iterator[ModelHandle]:
         >>> [node.op_type for node in handle.model.graph.node]
         ['Exp']
     """
-    opset = opset_version or 17
+    opset, newest = opset_version or 17, onnx.defs.onnx_opset_version()
+    if not (isinstance(opset, int) and 1 <= opset <= newest):
+        raise GraphError(
+            f"There is no opset {opset!r}: the installed onnx {onnx.__version__} knows 1 to {newest}."
+        )
     proto = ModelProto(ir_version=ir_version_of(opset), producer_name="blockdsl")
     proto.graph.name = "graph"
     proto.opset_import.extend([helper.make_opsetid(MICROSOFT, 1), helper.make_opsetid("", opset)])
@@ -172,8 +181,8 @@ def custom_op_library(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     if _library.get() is not None:
         raise GraphError("CustomOp library already set. Cannot set multiple custom op libraries.")
-    if not os.path.exists(path):
-        raise GraphError(f"Custom op library path {os.fspath(path)} does not exist.")
+    if not isinstance(path, str | os.PathLike) or not os.path.exists(path):
+        raise GraphError(f"Custom op library path {path} does not exist.")
     token = _library.set(Path(path))
     try:
         yield Path(path)

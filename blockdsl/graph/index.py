@@ -254,8 +254,8 @@ class Index:
         if op.schema is None:
             return microsoft.infer_outputs(node, types)
         constants = {n: self._constants[n] for n in node.input if n in self._constants}
-        opsets = [helper.make_opsetid(d, v) for d, v in self._opsets.items()]
-        found = infer_outputs(op, node, types, constants, opsets, self.proto.ir_version)
+        opsets, ir_version = self.proto.opset_import, self.proto.ir_version
+        found = infer_outputs(op, node, types, constants, opsets, ir_version)
         if node.op_type in WITH_BODIES and not node.domain:
             self._infer_through_bodies(node, types, found)
         return found
@@ -286,8 +286,8 @@ class Index:
             inner._declare_initializer(tensor)
         for child in body.node:
             op = inner.operator_of(child)
-            untyped = op is None or any(name not in inner._types for name in reads(child))
-            inner._register(child, {} if untyped else inner._infer(child, op))
+            typed = all(name in inner._types for name in reads(child))
+            inner._register(child, inner._infer(child, op) if op and typed else {})
         return [inner._types.get(output.name) for output in body.output]
 
     def _register(self, node: NodeProto, types: Mapping[str, TypeProto]) -> None:

@@ -48,11 +48,7 @@ def infer_outputs(
             operator.schema, node, dict(types), dict(constants), None, list(opsets), ir_version
         )
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError) as error:
-        given = ", ".join(f"{n}: {describe(types[n])}" for n in node.input if n in types)
-        reason = str(error).split("]")[-1].strip() or str(error)
-        raise GraphError(
-            f"{operator} cannot take these inputs ({given}): {reason} (node {node.name!r})"
-        ) from error
+        raise unfit(operator, node, types, error) from error
     if operator.name in _SHAPES_KEPT and not operator.domain and node.output[0] in found:
         found[node.output[0]].CopyFrom(types[node.input[0]])
     supplement = _RANK_RULES.get(operator.name) if not operator.domain else None
@@ -73,6 +69,15 @@ def _supply_rank(proto: TypeProto, rank: int | None) -> None:
         proto.tensor_type.shape.SetInParent()
         for _ in range(rank):
             proto.tensor_type.shape.dim.add()
+
+
+def unfit(operator: Operator, node: NodeProto, types: Types, error: Exception) -> GraphError:
+    """The error for inputs that do not fit, with what ONNX's inference says of them."""
+    given = ", ".join(f"{n}: {describe(types[n])}" for n in node.input if n in types)
+    reason = str(error).split("]")[-1].strip() or str(error)
+    return GraphError(
+        f"{operator} cannot take these inputs ({given}): {reason} (node {node.name!r})"
+    )
 
 
 def describe(proto: TypeProto) -> str:

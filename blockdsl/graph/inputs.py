@@ -25,7 +25,7 @@ def input(name: str, dtype: Any = np.float32, shape: Sequence[Dim] = ()) -> Valu
         The input.
 
     Raises:
-        GraphError: The model has a tensor of that name.
+        GraphError: The model has a tensor of that name, or the shape is none.
 
     Example:
         >>> import blockdsl
@@ -34,7 +34,16 @@ def input(name: str, dtype: Any = np.float32, shape: Sequence[Dim] = ()) -> Valu
         float16[batch, 3]
     """
     elem_type = dtype if isinstance(dtype, int) else elem_type_of(dtype)
+    if isinstance(shape, str) or not isinstance(shape, Sequence) or not all(map(_is_dim, shape)):
+        raise GraphError(
+            f"The shape of the input {name!r} is {shape!r}: a shape is a tuple of sizes, each an "
+            f"integer, a name for one that is not known yet, or None."
+        )
     return current().add_input(name, elem_type, tuple(shape))
+
+
+def _is_dim(given: object) -> bool:
+    return given is None or isinstance(given, str) or (isinstance(given, int) and given >= 0)
 
 
 def input_like(like: str, name: str, dtype: Any = None) -> Value:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from onnx import NodeProto, TensorProto, TypeProto, defs, helper, shape_inference
 
 from blockdsl.graph import fused, schema
+from blockdsl.graph.infer import unfit
 from blockdsl.graph.schema import MICROSOFT, Operator, Parameter
 
 DOMAIN = MICROSOFT
@@ -125,7 +126,16 @@ def newest(name: str, domain: str = "") -> Operator | None:
 
 
 def infer_outputs(node: NodeProto, types: Types) -> dict[str, TypeProto]:
-    """The types of the outputs of a node of which onnx has no schema."""
-    row = _TABLE[node.op_type] if node.domain == DOMAIN else fused.DEFAULT_DOMAIN[node.op_type]
-    found = row[3](node, types)
+    """The types of the outputs of a node of which onnx has no schema.
+
+    Raises:
+        GraphError: The inputs do not fit.
+    """
+    own = node.domain == DOMAIN
+    row = _TABLE[node.op_type] if own else fused.DEFAULT_DOMAIN[node.op_type]
+    try:
+        found = row[3](node, types)
+    except shape_inference.InferenceError as error:
+        form = OPERATORS[node.op_type] if own else DEFAULT_DOMAIN[node.op_type]
+        raise unfit(form, node, types, error) from error
     return {name: t for name, t in zip(node.output, found, strict=False) if name}

@@ -120,9 +120,9 @@ def save(
     """
     name = os.fsdecode(path)
     target = Path(name).resolve()  # a link stays a link: what it stands for is replaced
-    if target.is_dir():
+    if os.path.isdir(target):
         raise CheckpointError(f"Cannot write the checkpoint '{name}': it is a folder.")
-    if not target.parent.is_dir():
+    if not os.path.isdir(target.parent):
         raise CheckpointNotFoundError(
             f"Cannot write the checkpoint '{name}': its folder does not exist. Create it first."
         )
@@ -142,7 +142,7 @@ def save(
         ):
             file.writelines(encoded.chunks)
     except OSError as error:
-        old = " The old one is unchanged." if target.is_file() else ""
+        old = " The old one is unchanged." if os.path.isfile(target) else ""
         raise CheckpointError(
             f"Cannot write the checkpoint '{name}': {error.strerror}.{old}"
         ) from error

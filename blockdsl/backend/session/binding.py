@@ -12,6 +12,7 @@ from blockdsl.backend.buffer import Buffer, to_array, wrap
 from blockdsl.backend.engine import Array
 from blockdsl.backend.in_place import InPlaceCheck
 from blockdsl.backend.providers import Device
+from blockdsl.backend.reason import reason
 from blockdsl.backend.session.load import OpenSession
 from blockdsl.errors import EngineError
 
@@ -85,7 +86,7 @@ class BoundSession:
             self._run_bound(feeds, on_device)
         except Exception as error:  # the runtime's classes have no common base
             raise EngineError(
-                f"ONNX Runtime failed in a step of the {self._opened.what}: {error}"
+                f"ONNX Runtime failed in a step of the {self._opened.what}: {reason(error)}"
             ) from error
         for buffer, result in self._late:
             buffer.copy_from(result)

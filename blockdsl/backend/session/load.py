@@ -18,6 +18,7 @@ from blockdsl.backend.engine import Array
 from blockdsl.backend.feeds import InputSpec
 from blockdsl.backend.files import StrPath, is_ort_format, read_model
 from blockdsl.backend.providers import Device, runtime_limits
+from blockdsl.backend.reason import reason
 from blockdsl.errors import EngineError, ModelFileError
 from blockdsl.graph.tensor import TensorType, np_dtype
 
@@ -101,7 +102,9 @@ def open_session(
     except EngineError:
         raise
     except Exception as error:  # the runtime's classes have no common base
-        raise EngineError(_refusal(what, device, str(error))) from error
+        if not isinstance(model, ModelProto) and not is_ort_format(model, what):
+            read_model(model, what, weights=False)  # says so if it is no model at all
+        raise EngineError(_refusal(what, device, str(error), reason(error))) from error
     return OpenSession(session, what, mapped)
 
 
@@ -160,7 +163,7 @@ def _external_weights(model: ModelProto, folder: Path) -> Iterator[tuple[TensorP
             ) from error
 
 
-def _refusal(what: str, device: Device, message: str) -> str:
+def _refusal(what: str, device: Device, message: str, plain: str) -> str:
     """Why the runtime refuses a model, and what helps."""
     head = f"ONNX Runtime {ort.__version__} cannot run the {what} on '{device}'"
     if match := re.search(r"([\w.]*):?(\w+)\(-?\d+\) is not a registered function/op", message):
@@ -186,4 +189,4 @@ def _refusal(what: str, device: Device, message: str) -> str:
             f"{head}: the model needs a newer opset than {match[2]}, the last of this runtime. "
             "Export the forward model at that opset, or install a newer onnxruntime."
         )
-    return f"{head}: {message.strip()}"
+    return f"{head}: {plain}"

@@ -21,9 +21,10 @@ from blockdsl.backend.session.binding import BoundSession
 from blockdsl.backend.session.graph import accumulate_form, overwrite_form
 from blockdsl.backend.session.load import input_specs, load_rewritable, open_session
 from blockdsl.backend.session.state import SessionParameter, SessionState
-from blockdsl.errors import EngineError, StateError
+from blockdsl.errors import ArtifactError, EngineError, StateError
 
 TRAINING, EVAL = "training model", "eval model"
+_TOGETHER = "The checkpoint and the models must come from one call of `generate_artifacts`."
 
 
 class SessionModule:
@@ -52,7 +53,7 @@ class SessionModule:
         self._graph = overwrite_form(
             load_rewritable(train_model, TRAINING), state.parameter_names()
         )
-        self._check_trained(self._graph.gradients)
+        self._check_trained(train_model)
         state.settle(self.device, self._graph.types())
         self._values = {name: state.value(name) for name in self._graph.parameters}
         self._gradients = {name: state.gradient(name) for name in self._graph.gradients}
@@ -193,6 +194,12 @@ class SessionModule:
         opened = open_session(path, EVAL, self.device, self.options)
         specs = input_specs(opened)
         known = set(self.state.parameter_names())
+        for name in self._graph.parameters:
+            if name not in specs:
+                raise ArtifactError(
+                    f"The eval model '{os.fspath(path)}' has no input for the parameter '{name}': "
+                    f"it would not follow the training. {_TOGETHER}"
+                )
         self._specs[EVAL] = [spec for spec in specs.values() if spec.name not in known]
         self._outputs[EVAL] = [output.name for output in opened.session.get_outputs()]
         self.state.settle(self.device, {n: s.type for n, s in specs.items() if n in known})
@@ -200,13 +207,27 @@ class SessionModule:
         feeds = [spec.name for spec in self._specs[EVAL]]
         return BoundSession(opened, self.device, feeds, self._outputs[EVAL], values)
 
-    def _check_trained(self, gradients: dict[str, str]) -> None:
+    def _check_trained(self, train_model: StrPath) -> None:
+        gradients = self._graph.gradients
         for name in gradients:
             if not self.state.is_trainable(name):
-                raise EngineError(
-                    f"The training model trains '{name}', which is frozen in the checkpoint. The "
-                    "two come from different runs of generate_artifacts."
+                raise ArtifactError(
+                    f"The training model trains '{name}', which is frozen in the checkpoint. "
+                    f"{_TOGETHER}"
                 )
+        without = [n for n in filter(self.state.is_trainable, self.state.parameter_names())
+                   if n not in gradients]  # fmt: skip
+        if without and not gradients:
+            raise ArtifactError(
+                f"The model '{os.fspath(train_model)}' is not a training model: it computes no "
+                "gradients. Is it the eval model, or the model that the artifacts were generated "
+                "from?"
+            )
+        if without:
+            raise ArtifactError(
+                f"The checkpoint says that '{without[0]}' is trained, but the training model "
+                f"'{os.fspath(train_model)}' has no gradient of it. {_TOGETHER}"
+            )
 
     def _check_values(self) -> None:
         if self.state.nominal:

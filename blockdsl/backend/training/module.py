@@ -40,6 +40,9 @@ class TrainingModule:
             evaluation = read_interface(eval_model, "eval model", self.options)
             check_fit(evaluation, state, training=False)
         self._eval_model = eval_model
+        self._own: dict[str, Array] | None = None
+        for other in state.modules:
+            other.keep_gradients()
         with reporting(f"Loading the training model '{train_model}'"):
             self._native = native().Module(
                 train_model, state.native, eval_model, native_device(self.device), self.options
@@ -49,10 +52,30 @@ class TrainingModule:
         self._passes = {True: self._pass(training, training=True)}
         if evaluation is not None:
             self._passes[False] = self._pass(evaluation, training=False)
+        for other in list(state.modules)[:1]:
+            _copy(other.gradients(), self.gradients())
+        state.modules.add(self)
 
     def train_step(self, inputs: Sequence[Any]) -> list[Any]:
-        """Runs forward and backward and adds to the gradients."""
-        return self._passes[True](inputs)
+        """Runs forward and backward and adds to the gradients, which all modules share."""
+        outputs = self._passes[True](inputs)
+        if len(self.state.modules) > 1:
+            for other in self.state.modules:
+                _copy(self.gradients(), other.gradients())
+        return outputs
+
+    def gradients(self) -> dict[str, Array]:
+        """The memory of the gradients of this module."""
+        if self._own is not None:
+            return self._own
+        if self.state.nominal:
+            return {}
+        found = {p.name: p.grad for p in self.parameters(trainable_only=True)}
+        return {name: gradient for name, gradient in found.items() if gradient is not None}
+
+    def keep_gradients(self) -> None:
+        """Notes where they are, before another module takes their place in the state."""
+        self._own = self.gradients()
 
     def eval_step(self, inputs: Sequence[Any]) -> list[Any]:
         """Runs the evaluation model."""
@@ -120,4 +143,11 @@ class TrainingModule:
             module.output_names(training),
             getattr(module, f"{kind}_step"),
             getattr(module, f"{kind}_step_with_ort_values"),
+            self._parameters,
         )
+
+
+def _copy(source: dict[str, Array], target: dict[str, Array]) -> None:
+    for name in source.keys() & target.keys():
+        if source[name] is not target[name]:
+            np.copyto(target[name], source[name])

@@ -7,13 +7,13 @@ in the extension module and need nothing.
 from __future__ import annotations
 
 import importlib
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 from blockdsl.backend.providers import Device, has_training_api, load_runtime
+from blockdsl.backend.reason import reason
 from blockdsl.errors import BlockError, EngineError
 
 GROUP = "group0"  # the one optimizer group that the C optimizer reads and writes
@@ -57,16 +57,3 @@ def reporting(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise EngineError(f"{what} failed in onnxruntime: {reason(error)}") from error
-
-
-def reason(error: Exception) -> str:
-    """What an exception of the C classes says, without source files and function signatures.
-
-    Example:
-        >>> reason(RuntimeError("/src/x.cc:12 void f(int) [ONNXRuntimeError] : 1 : FAIL : No."))
-        'No.'
-    """
-    text = " ".join(str(error).split())
-    for mark in (r"Status Message: ", r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", r"was false\. "):
-        text = re.split(mark, text)[-1]
-    return re.sub(r"^/?\S+\.(cc|h):\d+ ", "", text) or type(error).__name__

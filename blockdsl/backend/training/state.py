@@ -6,6 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -75,6 +76,8 @@ class TrainingState:
     Attributes:
         native: The C state.
         properties: What the user wants kept.
+        modules: The modules that train it. Each of C's modules has gradients of its own, of which
+            the state has those of the newest: all are kept the same.
         groups: The optimizer groups of the checkpoint. Once an optimizer is opened, its moments
             are elsewhere, and only the step count and the learning rate here are up to date.
     """
@@ -88,6 +91,7 @@ class TrainingState:
             self.native: Any = native().load_checkpoint(os.fspath(path))
         self.properties: dict[str, Property] = loaded.properties
         self.groups: dict[str, OptimizerGroup] = loaded.groups
+        self.modules: WeakSet[Any] = WeakSet()
         self._optimizer: Any = None
         self._plain: OptimizerState | None = None
         self._names: list[str] = self.native.parameter_names()

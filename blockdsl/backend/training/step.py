@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 
-from blockdsl.backend.buffer import is_native, wrap
+from blockdsl.backend.buffer import is_native, to_array, wrap
 from blockdsl.backend.feeds import InputSpec, check_feeds
 from blockdsl.backend.providers import load_runtime
 from blockdsl.backend.training.native import native, reporting
@@ -26,6 +26,7 @@ class Pass:
         outputs: All outputs that the C module returns.
         run: The C method that takes arrays.
         run_values: The C method that takes OrtValues.
+        parameters: The names of the parameters: one that is an output is handed out as a copy.
     """
 
     def __init__(
@@ -35,10 +36,12 @@ class Pass:
         outputs: Sequence[str],
         run: Callable[..., None],
         run_values: Callable[..., None],
+        parameters: Collection[str] = (),
     ) -> None:
         self._what = what
         self._specs = specs
         self._kept = [i for i, name in enumerate(outputs) if not name.endswith(_HIDDEN)]
+        self._copied = {i for i in self._kept if outputs[i] in parameters}
         self._run = run
         self._run_values = run_values
         self.input_names = [spec.name for spec in specs]
@@ -63,7 +66,9 @@ class Pass:
                     vector.push_back(value._ortvalue)
                 self._run_values(vector, fetches)
         python = load_runtime().OrtValue
-        return [python(fetches[i]) for i in self._kept]
+        values = {i: python(fetches[i]) for i in self._kept}
+        values.update((i, wrap(np.array(to_array(values[i])))) for i in self._copied)
+        return list(values.values())
 
 
 def _is_text(feed: Any) -> bool:

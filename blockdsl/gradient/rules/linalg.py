@@ -48,7 +48,10 @@ def gemm_(
     transA: bool,  # noqa: N803  the schema's name
     transB: bool,  # noqa: N803
 ) -> tuple[Value, Value, Value | None]:
-    """y = alpha a' b' + beta c        da' = alpha g b'^T        db' = alpha a'^T g        dc = beta g"""
+    """y = alpha a b + beta c        da = alpha g b^T        db = alpha a^T g        dc = beta g
+
+    Here a and b are the operands after `transA` and `transB`.
+    """
     if transA:
         da = gemm(b, g, alpha=alpha, transA=transB, transB=1)
     else:
