@@ -56,7 +56,8 @@ class DropIn:
         """Make artifacts; the seconds it took, and the memory of this process at its peak."""
         began, worked = perf_counter(), process_time()
         self.artifacts.generate_artifacts(
-            model,
+            # Of a path onnxruntime-training looks for files beside it that it has not written.
+            onnx.load(model) if self.engine is None else model,
             requires_grad=parameters,
             loss=weighted_sum(self.onnxblock, terms),
             optimizer=self.artifacts.OptimType.AdamW,

@@ -55,15 +55,18 @@ class Batches:
         self._names: list[str] | None = None
         if len(arrays) == 1 and isinstance(arrays[0], Mapping):
             self._names, arrays = list(arrays[0]), tuple(arrays[0].values())
-        self._arrays = tuple(np.asarray(a) for a in arrays)
+        try:
+            self._arrays = tuple(np.asarray(a) for a in arrays)
+        except ValueError as error:
+            raise DataError(f"Batches needs arrays, with rows of one length: {error}") from error
         lengths = [len(a) if a.ndim else None for a in self._arrays]
         if not lengths or len(set(lengths)) != 1 or not lengths[0]:
             raise DataError(
                 f"Batches needs arrays of one length above zero; these have {lengths}: one row per "
                 f"example in each."
             )
-        if size < 1:
-            raise DataError(f"A batch has at least one row; size={size}.")
+        if not isinstance(size, int | np.integer) or size < 1:
+            raise DataError(f"A batch has at least one row; size={size!r}.")
         self._size, self._shuffle, self._seed, self._drop_last = size, shuffle, seed, drop_last
         if not len(self):
             raise DataError(

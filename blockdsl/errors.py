@@ -80,6 +80,10 @@ class EngineError(BlockError, RuntimeError):
     """The runtime that is installed cannot do what was asked."""
 
 
+class UnsupportedTypeError(EngineError):
+    """The training engine cannot hold or train parameters of some type; the session engine can."""
+
+
 class FeedError(EngineError, ValueError):
     """A model is fed tensors of the wrong number, type, rank or shape."""
 

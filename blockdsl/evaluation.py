@@ -30,8 +30,14 @@ def evaluate(
         "loss" and each metric, every batch weighted by its rows.
 
     Raises:
-        DataError: There is no data, or it does not fit the model.
+        DataError: There is no data, or it does not fit the model; a metric is no function.
     """
+    for name, metric in metrics.items():
+        if name == "loss" or not callable(metric):
+            raise DataError(
+                f"The metric {name!r} is {metric!r}: a metric is a function of the outputs and the "
+                f"inputs, under a name of its own (the loss is 'loss')."
+            )
     measured: dict[str, list[float]] = {"loss": [], **{name: [] for name in metrics}}
     rows = []
     module.eval()

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -352,9 +353,9 @@ def latest_checkpoint(artifacts: StrPath, prefix: str = "") -> Path | None:
     return max(found, key=lambda path: (path.stat().st_mtime_ns, path.name), default=None)
 
 
-def _check_positive(name: str, value: int | None) -> None:
-    if value is not None and value < 1:
-        raise DataError(f"{name} is at least 1, not {value}.")
+def _check_count(name: str, value: Any, least: int = 1) -> None:
+    if value is not None and not (isinstance(value, int | np.integer) and value >= least):
+        raise DataError(f"{name} is at least {least}, not {value!r}; it is a whole number.")
 
 
 def _steps(data: Iterable[Batch], accumulation: int) -> int:

@@ -16,13 +16,16 @@ import onnx
 from onnx import NodeProto, TensorProto
 
 from blockdsl.blocks.block import Block, ModelBlock, as_names
-from blockdsl.errors import GraphError
+from blockdsl.errors import GradientError, GraphError
 from blockdsl.gradient import build_gradients
 from blockdsl.gradient.bodies import functions_for
+from blockdsl.gradient.functions import expand_calls
 from blockdsl.graph import activate
 from blockdsl.graph.context import current
+from blockdsl.graph.layout import ACCUMULATED, BUFFER, RESET
 from blockdsl.graph.microsoft import OPERATORS
 from blockdsl.graph.model import Graph
+from blockdsl.graph.walk import all_nodes
 
 Parameters = tuple[list[TensorProto], list[TensorProto]]
 """The trained and the frozen parameters."""
@@ -115,11 +118,19 @@ class TrainingBlock(Block):
             UnknownNameError: `requires_grad` was told a name that the model does not have.
             GradientError: The loss is no floating-point scalar, or has no gradient.
         """
+        graph = current()
+        expand_calls(graph, ("BatchNormalization", "Dropout"))  # what the two models differ in
         built = super().__call__(*args, **kwargs)
-        graph, outputs = current(), as_names(built)
+        outputs = as_names(built)
         graph.set_outputs(outputs)
         trained = [name for name, on in self._marks.items() if on]
         statistics = _statistics(graph)
+        for name in trained:
+            if name in statistics:
+                raise GradientError(
+                    f"{name!r} holds running statistics, which BatchNormalization brings up to "
+                    f"date by itself in training. Take it out of what requires a gradient."
+                )
         named = {*self._marks, *statistics}
         initializers = graph.initializer_names()
         lifted = [name for name in initializers if name in named]
@@ -149,18 +160,18 @@ def _add_gradients(
     gradients = build_gradients(graph, outputs[0], trained) if trained else {}
     with activate(graph):
         buffers = [
-            graph.add_input(f"{name}_grad.accumulation.buffer", t.elem_type, t.shape)
+            graph.add_input(f"{name}{BUFFER}", t.elem_type, t.shape)
             for name, t in ((name, graph.type_of(name)) for name in gradients)
         ]
-        reset = graph.add_input("lazy_reset_grad", TensorProto.BOOL, [1])
+        reset = graph.add_input(RESET, TensorProto.BOOL, [1])
         flags = [
-            _accumulate(graph, buffer, gradient, reset, f"{gradient}.accumulation.out")
-            for buffer, gradient in zip(buffers, gradients.values(), strict=True)
+            _accumulate(graph, buffer, gradient, reset, f"{name}_grad{ACCUMULATED}")
+            for buffer, (name, gradient) in zip(buffers, gradients.items(), strict=True)
         ]
         # The training API hides outputs of this form from its users, and only these.
         always = graph.add_constant(np.array([True])) if statistics else ""
         flags += [
-            _accumulate(graph, statistic, new, always, f"{statistic}_grad.accumulation.out")
+            _accumulate(graph, statistic, new, always, f"{statistic}_grad{ACCUMULATED}")
             for statistic, new in statistics.items()
         ]
     graph.set_outputs([*outputs, *flags])
@@ -186,14 +197,15 @@ def _statistics(graph: Graph) -> dict[str, str]:
 
 def _is_training_batch_norm(node: NodeProto) -> bool:
     """Whether a node normalises by the batch: before opset 14 one with several outputs does."""
-    told = any(a.name == "training_mode" and a.i for a in node.attribute)
-    return node.op_type == "BatchNormalization" and (told or any(node.output[1:]))
+    if node.op_type != "BatchNormalization" or node.domain:
+        return False
+    return any(node.output[1:]) or any(a.name == "training_mode" and a.i for a in node.attribute)
 
 
 def _to_evaluation_mode(graph: Graph) -> None:
     """Turn dropout off and let batch normalisation use its running statistics."""
-    for node in graph.proto.graph.node:
-        if node.op_type == "Dropout" and len(node.input) > 2:
+    for node in all_nodes(graph.proto.graph.node):
+        if node.op_type == "Dropout" and not node.domain and len(node.input) > 2:
             node.input[2] = ""
         elif _is_training_batch_norm(node):
             del node.output[1:]

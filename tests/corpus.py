@@ -21,6 +21,7 @@ SETTINGS = {
     ("Resize", "roi"),
     ("Resize", "scales"),
     ("RoiAlign", "rois"),
+    ("Upsample", "scales"),
 }
 """Float inputs that say what is computed; nobody, PyTorch included, differentiates by them."""
 

@@ -30,6 +30,7 @@ REFUSED = [
     (blocks.Conv(3, 4, 3, padding="valid"), [IMAGE], OpError, "no padding 'valid'.*'same'"),
     (blocks.Conv(5, 4, 3), [IMAGE], OpError, "size 5 along axis 1"),
     (blocks.Conv(3, 4, 3, groups=2), [IMAGE], OpError, "groups must divide both"),
+    (blocks.Conv(3, 4, 3, groups=0), [IMAGE], OpError, "groups must divide both"),
     (blocks.BatchNorm(4), [IMAGE], OpError, "size 4 along axis 1"),
     (blocks.LayerNorm((8, 9)), [IMAGE], OpError, "size 9 along axis 3"),
     (blocks.Embedding(3, 2), [X], GraphError, "Gather cannot take these inputs"),

@@ -166,7 +166,8 @@ def test_tensorboard(here):
 def test_tensorboard_is_missing(here, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     generate()
-    run("train", "run", "--data", "train.npz", "--log-dir", "logs", ok=False)
+    told = run("train", "run", "--data", "train.npz", "--log-dir", "logs", ok=False)
+    assert "--log-dir needs tensorboardX: `pip install 'blockdsl[tensorboard]'`" in told
 
 
 @pytest.mark.parametrize(
@@ -184,9 +185,11 @@ def test_tensorboard_is_missing(here, monkeypatch):
         ("generate model.onnx --loss mse --train fc9.*", r"Node arg fc9\.\* is not found"),
         ("train gone --data train.npz", "'gone' has no training_model.onnx"),
         ("train run --data gone.npz", "The file 'gone.npz' does not exist"),
-        ("train run --data model.onnx", r"not an \.npz file\. Write one with numpy.savez\(path, x"),
+        ("train run --data model.onnx", r"plain arrays\. Write one with numpy.savez\(path, x"),
         ("train run --data one.npy", "holds a single array without a name"),
         ("train run --data half.npz", "half.npz' has x but not target"),
+        ("train run --data cut.npz", r"cut.npz' is not an \.npz file of plain arrays"),
+        ("train run --data objects.npz", r"objects.npz' is not an \.npz file of plain arrays"),
         ("train run --data train.npz --resume", "There is no checkpoint in 'run/checkpoints'"),
         ("train run --data train.npz --checkpoint model.onnx", "an ONNX model; the checkpoint is"),
         ("train run --data train.npz --engine fast", "There is no engine engine='fast'"),
@@ -201,6 +204,8 @@ def test_mistakes(here, command, message):
     x, _ = small.data()
     np.save("one.npy", x)
     np.savez("half.npz", x=x)
+    np.savez("objects.npz", x=x.astype(object), target=x)
+    Path("cut.npz").write_bytes(Path("half.npz").read_bytes()[:100])
     assert re.search(message, run(*command.split(), ok=False))
 
 

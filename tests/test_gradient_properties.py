@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import ModelProto, helper
 
-from blockdsl.graph.index import rename_tensors
+from blockdsl.graph.walk import rename_tensors
 from blockdsl.testing import assert_close, check_gradients, evaluate, strategies
 from tests.gradient_models import with_gradients
 

@@ -34,7 +34,7 @@ class CheckpointState:
     def load_checkpoint(
         cls, checkpoint_uri: str | os.PathLike[str], *, engine: str | None = None
     ) -> CheckpointState:
-        """Reads a checkpoint, complete or nominal.
+        """Read a checkpoint, complete or nominal.
 
         Args:
             checkpoint_uri: The checkpoint file.
@@ -55,7 +55,7 @@ class CheckpointState:
         checkpoint_uri: str | os.PathLike[str],
         include_optimizer_state: bool = False,
     ) -> None:
-        """Writes a checkpoint; an old file is replaced only when the new one is complete.
+        """Write a checkpoint; an old file is replaced only when the new one is complete.
 
         Args:
             state: The state to write.

@@ -42,13 +42,13 @@ class LinearLRScheduler:
                 f"A scheduler sets the rate of an Optimizer, not of a {type(optimizer).__name__}."
             )
         counts = (warmup_step_count, total_step_count)
-        if not all(isinstance(count, numbers.Real) and count >= 0 for count in counts):
+        if not all(_is_number(count) and count >= 0 for count in counts):
             raise StateError(
                 "The step counts of a scheduler are numbers that are not negative: "
                 f"warmup_step_count is {warmup_step_count!r}, total_step_count is "
                 f"{total_step_count!r}."
             )
-        if not isinstance(initial_lr, numbers.Real):
+        if not _is_number(initial_lr):
             raise StateError(f"A learning rate is a number, not {initial_lr!r}.")
         self._optimizer = optimizer
         self._warmup = warmup_step_count
@@ -57,7 +57,7 @@ class LinearLRScheduler:
         self.step()
 
     def step(self) -> None:
-        """Sets the learning rate of the next optimizer step; call it after `Optimizer.step`."""
+        """Set the learning rate of the next optimizer step; call it after `Optimizer.step`."""
         self._optimizer.set_learning_rate(self.learning_rate(self._optimizer.step_count))
 
     def learning_rate(self, step: int) -> float:
@@ -66,3 +66,7 @@ class LinearLRScheduler:
             return self._initial_lr * step / self._warmup
         left = self._total - step
         return self._initial_lr * max(0.0, left / max(1, self._total - self._warmup))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real)

@@ -76,7 +76,7 @@ class Module:
     def __call__(
         self, *user_inputs: Any
     ) -> tuple[Array, ...] | Array | tuple[OrtValue, ...] | OrtValue:
-        """Runs one training or evaluation step, by the mode the module is in.
+        """Run one training or evaluation step, by the mode the module is in.
 
         Args:
             *user_inputs: One value per input of the model (`input_names()`): arrays, OrtValues,
@@ -100,20 +100,20 @@ class Module:
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def train(self, mode: bool = True) -> Module:
-        """Switches to training mode, or to evaluation mode if `mode` is false; returns itself."""
+        """Switch to training mode, or to evaluation mode if `mode` is false; return the module."""
         self.training = mode
         return self
 
     def eval(self) -> Module:
-        """Switches to evaluation mode; returns itself."""
+        """Switch to evaluation mode; return the module."""
         return self.train(False)
 
     def lazy_reset_grad(self) -> None:
-        """Makes the next training step overwrite the gradients instead of adding to them."""
+        """Make the next training step overwrite the gradients instead of adding to them."""
         self._model.lazy_reset_grad()
 
     def get_contiguous_parameters(self, trainable_only: bool = False) -> Any:
-        """Copies the parameters into one flat buffer, in the order of the training model's inputs.
+        """Copy the parameters into one flat buffer, in the order of the training model's inputs.
 
         Args:
             trainable_only: Whether to leave the frozen parameters out.
@@ -134,7 +134,7 @@ class Module:
         return self._model.parameters_size(trainable_only)
 
     def copy_buffer_to_parameters(self, buffer: Any, trainable_only: bool = True) -> None:
-        """Sets the parameters from one flat buffer.
+        """Set the parameters from one flat buffer.
 
         This completes a state that was loaded from a nominal checkpoint.
 
@@ -162,7 +162,7 @@ class Module:
     def export_model_for_inferencing(
         self, inference_model_uri: str | os.PathLike[str], graph_output_names: Sequence[str]
     ) -> None:
-        """Writes an inference model with the current parameters.
+        """Write an inference model with the current parameters.
 
         It is the part of the evaluation model that the outputs need: parameters are initializers,
         and inputs that only the loss needs are gone.

@@ -28,12 +28,12 @@ class Optimizer:
         self._optimizer = open_optimizer(module._model, os.fspath(optimizer_uri))
 
     def step(self) -> None:
-        """Takes one step along the gradients. They stay: `Module.lazy_reset_grad` forgets them."""
+        """Take one step along the gradients. They stay: `Module.lazy_reset_grad` forgets them."""
         self._check("take a step")
         self._optimizer.step()
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """Sets the learning rate of the steps to come; a checkpoint keeps it.
+        """Set the learning rate of the steps to come; a checkpoint keeps it.
 
         Args:
             learning_rate: The learning rate; runtimes hold it as a 32-bit float.

@@ -9,11 +9,10 @@ import onnx
 from onnx import numpy_helper
 
 from blockdsl.backend import checkpoint as codec
+from blockdsl.backend.files import StrPath
 from blockdsl.errors import CheckpointError
 from blockdsl.graph.tensor import TensorType, elem_type_of
 from blockdsl.training import Parameters
-
-StrPath = str | os.PathLike[str]
 
 
 def save_checkpoint(
@@ -73,12 +72,15 @@ def load_checkpoint_to_model(path_to_checkpoint: StrPath, model: onnx.ModelProto
 
 
 def _arrays(tensors: list[onnx.TensorProto]) -> dict[str, np.ndarray]:
+    for tensor in tensors:
+        if not isinstance(tensor, onnx.TensorProto):
+            raise CheckpointError(
+                f"A parameter is an onnx.TensorProto, not a {type(tensor).__name__}."
+            )
     return {tensor.name: _array(tensor) for tensor in tensors}
 
 
 def _array(tensor: onnx.TensorProto) -> np.ndarray:
-    if not isinstance(tensor, onnx.TensorProto):
-        raise CheckpointError(f"A parameter is an onnx.TensorProto, not a {type(tensor).__name__}.")
     try:
         return numpy_helper.to_array(tensor)
     except ValueError as error:

@@ -259,8 +259,10 @@ def _load(model: Any) -> tuple[onnx.ModelProto, StrPath | None]:
             f"Please pass in either a string or an ONNX ModelProto for the model, not "
             f"{type(model)}."
         )
-    path = None if isinstance(model, onnx.ModelProto) else model
-    proto = model if path is None else read_model(path)
+    if isinstance(model, onnx.ModelProto):
+        proto, path = model, None
+    else:
+        proto, path = read_model(model), model
     if not proto.graph.output:
         raise ArtifactError("The model has no outputs: there is nothing that a loss could measure.")
     for tensor in proto.graph.initializer:

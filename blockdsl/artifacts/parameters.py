@@ -79,18 +79,21 @@ def parameter_names(graph: Graph) -> list[str]:
     They are floating-point and have a rank. Settings of operators (the running statistics of batch
     normalisation), masks (any value that is not finite) and constants are no parameters.
     """
-    settings = {
-        node.input[slot]
-        for node in graph.proto.graph.node
-        for slot in _SETTINGS.get(node.op_type, ())
-        if slot < len(node.input)
-    }
-    made = set(graph.parameters)
+    settings, made = _settings(graph), set(graph.parameters)
     return [
         tensor.name
         for tensor in graph.proto.graph.initializer
         if tensor.name in made or (tensor.name not in settings and _looks_trained(graph, tensor))
     ]
+
+
+def _settings(graph: Graph) -> set[str]:
+    return {
+        node.input[slot]
+        for node in graph.proto.graph.node
+        for slot in _SETTINGS.get(node.op_type, ())
+        if slot < len(node.input)
+    }
 
 
 def _looks_trained(graph: Graph, tensor: TensorProto) -> bool:
@@ -114,12 +117,14 @@ def _matching(
         found = [name for name in names if fnmatchcase(name, pattern)]
         if not found:
             raise UnknownNameError(_no_match(pattern, graph, names, argument))
-        wanted.update(found if argument == "frozen_params" else _floats(graph, found))
+        wanted.update(found if argument == "frozen_params" else _trainable(graph, found))
     return [name for name in names if name in wanted]
 
 
-def _floats(graph: Graph, names: Sequence[str]) -> list[str]:
-    return [name for name in names if graph.type_of(name).is_float]
+def _trainable(graph: Graph, names: Sequence[str]) -> list[str]:
+    """What a glob means by names: not the integers and running statistics among them."""
+    settings = _settings(graph)
+    return [name for name in names if graph.type_of(name).is_float and name not in settings]
 
 
 def _no_match(pattern: str, graph: Graph, names: Sequence[str], argument: str) -> str:

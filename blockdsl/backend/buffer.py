@@ -10,6 +10,7 @@ import ctypes
 
 import numpy as np
 import onnxruntime as ort
+from onnx import TensorProto
 
 from blockdsl.backend.engine import Array
 from blockdsl.backend.providers import CPU, Device
@@ -57,7 +58,7 @@ class Buffer:
         return self._host if self._host is not None else to_array(self.value)
 
     def write(self, array: Array) -> None:
-        """Copies an array of the same type and shape into the buffer."""
+        """Copy an array of the same type and shape into the buffer."""
         if self._host is not None:
             np.copyto(self._host, array, casting="no")
         elif is_native(self.dtype):
@@ -66,7 +67,7 @@ class Buffer:
             self.value.update_inplace(wrap(np.require(array, requirements=["C", "A"])))
 
     def copy_from(self, other: Buffer) -> None:
-        """Copies another buffer of the same type, shape and device into this one."""
+        """Copy another buffer of the same type, shape and device into this one."""
         if self._host is not None:
             np.copyto(self._host, other.array)
             return
@@ -93,7 +94,7 @@ def wrap(array: Array) -> ort.OrtValue:
 
 def to_array(value: ort.OrtValue) -> Array:
     """The contents of an OrtValue, shared where it lies on the CPU in a type that NumPy has."""
-    if value.element_type() == _STRING or is_native(np_dtype(value.element_type())):
+    if value.element_type() == TensorProto.STRING or is_native(np_dtype(value.element_type())):
         return np.asarray(value.numpy())
     dtype = np_dtype(value.element_type())
     result = np.empty(value.shape(), dtype)
@@ -107,9 +108,6 @@ def to_array(value: ort.OrtValue) -> Array:
 def is_native(dtype: np.dtype) -> bool:
     """Whether a type is NumPy's own: bfloat16 and its like come from ml_dtypes."""
     return dtype.isbuiltin == 1
-
-
-_STRING = 8  # onnx.TensorProto.STRING
 
 
 def _on_device(array: Array, device: Device) -> ort.OrtValue:
@@ -139,7 +137,7 @@ _DLPACK_BFLOAT = 4
 
 
 def _wrap_as_dlpack(array: Array) -> ort.OrtValue:
-    """Wraps a bfloat16 array in runtimes (1.19) that take such memory from DLPack alone.
+    """Wrap a bfloat16 array in runtimes (1.19) that take such memory from DLPack alone.
 
     NumPy does not export bfloat16, but it exports integers of 16 bits, whose type we then correct.
     """

@@ -61,7 +61,7 @@ class State(Protocol):
         """A parameter by its name; only of a state that is not nominal."""
 
     def save(self, path: str | os.PathLike[str], include_optimizer_state: bool) -> None:
-        """Writes a checkpoint; the old file stands until the new one is complete."""
+        """Write a checkpoint; the old file stands until the new one is complete."""
 
 
 class Trainable(Protocol):
@@ -72,13 +72,13 @@ class Trainable(Protocol):
         """The state that it trains."""
 
     def train_step(self, inputs: Sequence[Any]) -> list[Any]:
-        """Runs forward and backward; takes arrays or OrtValues, gives one OrtValue per output."""
+        """Run forward and backward; take arrays or OrtValues, give one OrtValue per output."""
 
     def eval_step(self, inputs: Sequence[Any]) -> list[Any]:
-        """Runs the evaluation model; takes and gives what `train_step` does."""
+        """Run the evaluation model; take and give what `train_step` does."""
 
     def lazy_reset_grad(self) -> None:
-        """Makes the next training step overwrite the gradients instead of adding to them."""
+        """Make the next training step overwrite the gradients instead of adding to them."""
 
     def input_names(self, training: bool) -> list[str]:
         """What a step is fed, in order; nothing if there is no such model."""
@@ -96,12 +96,12 @@ class Trainable(Protocol):
         """A flat float32 copy of the parameters, in the order of the model's inputs."""
 
     def write_parameters(self, flat: Array, trainable_only: bool) -> None:
-        """Sets the parameters from what `read_parameters` gives; completes a nominal state."""
+        """Set the parameters from what `read_parameters` gives; complete a nominal state."""
 
     def export_model_for_inferencing(
         self, path: str | os.PathLike[str], output_names: Sequence[str]
     ) -> None:
-        """Writes the part of the eval model that some outputs need, with the current values."""
+        """Write the part of the eval model that some outputs need, with the current values."""
 
 
 class Stepper(Protocol):
@@ -114,4 +114,4 @@ class Stepper(Protocol):
         """The steps taken so far, those before a resume included; learning rates follow it."""
 
     def step(self) -> None:
-        """Takes one step along the gradients, which stay as they are."""
+        """Take one step along the gradients, which stay as they are."""

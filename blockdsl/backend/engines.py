@@ -9,11 +9,12 @@ from typing import Any
 from blockdsl.backend.engine import State, Stepper, Trainable
 from blockdsl.backend.files import StrPath
 from blockdsl.backend.select import VARIABLE, select_engine
-from blockdsl.errors import ArtifactError, EngineError
+from blockdsl.errors import ArtifactError, UnsupportedTypeError
+from blockdsl.graph.layout import RESET
 
 
 def load_state(path: StrPath, engine: str | None = None) -> State:
-    """Reads a checkpoint into the memory of an engine.
+    """Read a checkpoint into the memory of an engine.
 
     Args:
         path: The checkpoint file.
@@ -21,14 +22,12 @@ def load_state(path: StrPath, engine: str | None = None) -> State:
             best for these parameters that the installed wheel has.
     """
     name = select_engine(engine)
-    package = _engine(name)
     try:
-        state: State = package.load_state(path)
-    except EngineError as error:
+        state: State = _engine(name).load_state(path)
+    except UnsupportedTypeError:
         # The C classes train float32 alone. Who has not asked for them gets the other engine, which
         # their wheel can run too.
-        asked = engine or os.environ.get(VARIABLE)
-        if asked or not isinstance(error, getattr(package, "UnsupportedTypeError", ())):
+        if engine or os.environ.get(VARIABLE):
             raise
         state = _engine("session").load_state(path)
     return state
@@ -37,17 +36,17 @@ def load_state(path: StrPath, engine: str | None = None) -> State:
 def open_module(
     state: State, train_model: str, eval_model: str | None, device: str, options: Any = None
 ) -> Trainable:
-    """Opens a training model and its eval model over a state."""
+    """Open a training model and its eval model over a state."""
     module: Trainable = _engine(state.engine).open_module(
         state, train_model, eval_model, device, options
     )
-    if "lazy_reset_grad" in module.input_names(training=False):
+    if RESET in module.input_names(training=False):
         raise ArtifactError(f"The eval model '{eval_model}' is a training model.")
     return module
 
 
 def open_optimizer(module: Trainable, optimizer_model: str) -> Stepper:
-    """Opens an optimizer model over a module's state."""
+    """Open an optimizer model over a module's state."""
     stepper: Stepper = _engine(module.state.engine).open_stepper(module, optimizer_model)
     return stepper
 

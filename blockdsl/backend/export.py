@@ -11,8 +11,9 @@ from onnx import helper, numpy_helper
 
 from blockdsl.backend.engine import Array
 from blockdsl.backend.files import StrPath, is_ort_format, read_model, replacing
-from blockdsl.backend.walk import all_nodes, called_functions, reads
+from blockdsl.backend.walk import called_functions, reads
 from blockdsl.errors import EngineError, StateError, UnknownNameError, near
+from blockdsl.graph.walk import all_nodes
 
 # A protobuf file ends at 2 GiB; weights beyond this many bytes go to a file of their own.
 _INLINE_LIMIT = 2**31 - 2**24
@@ -27,7 +28,7 @@ def export_for_inference(
     parameter_names: Collection[str],
     value_of: Callable[[str], Array],
 ) -> None:
-    """Writes the inference model of an eval model.
+    """Write the inference model of an eval model.
 
     Args:
         eval_model: The eval model's file.
@@ -99,7 +100,7 @@ def inference_model(
 
 
 def write_model(model: onnx.ModelProto, path: StrPath) -> None:
-    """Writes a model, atomically; weights too large for one protobuf go to `<path>.data`."""
+    """Write a model, atomically; weights too large for one protobuf go to `<path>.data`."""
     try:
         if sum(len(t.raw_data) for t in model.graph.initializer) > _INLINE_LIMIT:
             with replacing(f"{path}.data") as data:
@@ -178,7 +179,7 @@ def _declared(graph: onnx.GraphProto) -> dict[str, onnx.ValueInfoProto]:
 
 
 def _move_weights(model: onnx.ModelProto, data: Path, location: str) -> None:
-    """Writes the weights to a file of their own and makes the model refer to it."""
+    """Write the weights to a file of their own and make the model refer to it."""
     with data.open("wb") as file:
         for tensor in model.graph.initializer:
             if len(tensor.raw_data) < _ALIGNMENT:

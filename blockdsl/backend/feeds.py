@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 
 from blockdsl.backend.engine import Array
-from blockdsl.backend.values import as_ort_value, is_ort_value
+from blockdsl.backend.values import as_ort_value, is_ort_value, is_text
 from blockdsl.errors import FeedError
 from blockdsl.graph.tensor import TensorType
 
@@ -85,8 +85,10 @@ def _as_tensor(spec: InputSpec, value: Any, model: str) -> Any:
     if is_ort_value(value):
         value = as_ort_value(value)
         if not (value.has_value() and value.is_tensor()):
-            raise FeedError(f"Input '{spec.name}' of the {model} was given an OrtValue that holds "
-                            "no tensor.")  # fmt: skip
+            raise FeedError(
+                f"Input '{spec.name}' of the {model} was given an OrtValue that holds no tensor. "
+                "Give one of a tensor, or an array."
+            )
         return value
     try:
         array = _as_array(spec, value)
@@ -122,7 +124,7 @@ def _as_array(spec: InputSpec, value: Any) -> Array:
 def _given(feed: Any) -> TensorType:
     if not isinstance(feed, np.ndarray):
         return TensorType(int(feed._ortvalue.element_type()), tuple(feed.shape()))
-    if feed.dtype.kind in "OUS":
+    if is_text(feed):
         return TensorType(onnx.TensorProto.STRING, feed.shape)
     try:
         elem_type = onnx.helper.np_dtype_to_tensor_dtype(feed.dtype)
@@ -146,7 +148,7 @@ def _check_type(spec: InputSpec, given: TensorType, feed: Any, model: str) -> No
 def _check_shape(
     spec: InputSpec, given: TensorType, model: str, sizes: dict[str, tuple[int, str]]
 ) -> None:
-    """Checks rank and dimensions; `sizes` has the sizes of the named dimensions so far."""
+    """Check rank and dimensions; `sizes` has the sizes of the named dimensions so far."""
     declared, shape = spec.type.shape, given.shape
     if declared is None or shape is None:
         return

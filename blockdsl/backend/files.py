@@ -56,7 +56,7 @@ def is_ort_format(path: StrPath, what: str = "model") -> bool:
 
 
 def read_model(path: StrPath, what: str = "model", *, weights: bool = True) -> onnx.ModelProto:
-    """Reads an ONNX model.
+    """Read an ONNX model.
 
     Args:
         path: The file.
@@ -103,7 +103,7 @@ def _flush(path: Path) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Makes a rename durable; folders cannot be opened on Windows, where it is durable anyway."""
+    """Make a rename durable; folders cannot be opened on Windows, where it is durable anyway."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

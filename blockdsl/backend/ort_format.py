@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from blockdsl.backend.files import StrPath
 from blockdsl.backend.providers import load_runtime
 from blockdsl.backend.reason import reason
 from blockdsl.errors import EngineError
-
-StrPath = str | os.PathLike[str]
 
 
 def convert_to_ort(model: Path, custom_op_library: StrPath | None = None) -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -56,7 +57,7 @@ class Device:
 
     @classmethod
     def parse(cls, text: str | Device) -> Device:
-        """Reads `cpu`, `cpu:0`, `cuda` or `cuda:<index>`.
+        """Read `cpu`, `cpu:0`, `cuda` or `cuda:<index>`.
 
         Raises:
             EngineError: The text names no device that an engine knows.
@@ -120,7 +121,7 @@ def installed_wheels() -> dict[str, str]:
 
 @cache
 def load_runtime() -> ModuleType:
-    """Imports onnxruntime.
+    """Import onnxruntime.
 
     Raises:
         EngineError: It is not installed, two wheels of it are, or it is too old.
@@ -129,7 +130,7 @@ def load_runtime() -> ModuleType:
     if len(wheels) > 1:
         names = " ".join(wheels)
         raise EngineError(
-            f"Several ONNX Runtime wheels are installed ({_listed(wheels)}). They write to the "
+            f"Several ONNX Runtime wheels are installed ({listed(wheels)}). They write to the "
             f"same folder, so none of them is whole. Remove all, then install one: "
             f"`pip uninstall -y {names}`, then `pip install 'blockdsl[cpu]'`."
         )
@@ -164,7 +165,7 @@ def has_training_api() -> bool:
 
 
 def require_provider(device: Device) -> None:
-    """Checks that the installed wheel can run on a device.
+    """Check that the installed wheel can run on a device.
 
     Raises:
         EngineError: It cannot; the message says what is installed and what to install.
@@ -175,7 +176,7 @@ def require_provider(device: Device) -> None:
     wheels = installed_wheels()
     raise EngineError(
         f"The device '{device}' needs ONNX Runtime's {device.provider}, which the installed "
-        f"{_listed(wheels) or 'onnxruntime'} does not have (it has {', '.join(available)}). "
+        f"{listed(wheels) or 'onnxruntime'} does not have (it has {', '.join(available)}). "
         f"Remove it (`pip uninstall -y {' '.join(wheels) or 'onnxruntime'}`) and install "
         f"`pip install 'blockdsl[{PROVIDERS[device.kind][1]}]'`, or use device='cpu'."
     )
@@ -222,5 +223,6 @@ def _loads(ir_version: int, opset: int) -> bool:
     return True
 
 
-def _listed(wheels: dict[str, str]) -> str:
+def listed(wheels: Mapping[str, str]) -> str:
+    """Wheels with their versions, in words."""
     return ", ".join(f"{name} {version}" for name, version in wheels.items())

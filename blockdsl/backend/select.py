@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from blockdsl.backend.providers import (
     has_training_api,
     installed_wheels,
+    listed,
     load_runtime,
     runtime_limits,
 )
@@ -54,7 +55,7 @@ def select_engine(engine: str | None = None, environment: Mapping[str, str] = os
     wheels = installed_wheels()
     raise EngineError(
         f"{asked_by}'training' needs onnxruntime-training(-cpu) 1.19.2, but "
-        f"{_listed(wheels) or 'another onnxruntime'} is installed. Use the engine 'session', or "
+        f"{listed(wheels) or 'another onnxruntime'} is installed. Use the engine 'session', or "
         f"`pip uninstall -y {' '.join(wheels) or 'onnxruntime'}` and "
         "`pip install 'blockdsl[training]'`."
     )
@@ -70,7 +71,7 @@ def describe(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """
     facts = {
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
-        "wheel": _listed(installed_wheels()) or "none",
+        "wheel": listed(installed_wheels()) or "none",
     }
     try:
         runtime = load_runtime()
@@ -86,7 +87,3 @@ def describe(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     except EngineError as error:
         facts["problem"] = str(error)
     return facts
-
-
-def _listed(wheels: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in wheels.items())

@@ -23,12 +23,18 @@ __all__ = [
     "contiguous",
     "flat_array",
     "is_ort_value",
+    "is_text",
 ]
 
 
 def is_ort_value(value: object) -> bool:
     """Whether a value is an OrtValue, of Python's class or of the C extension's."""
     return isinstance(value, _classes())
+
+
+def is_text(value: object) -> bool:
+    """Whether a value is an array of strings, which no OrtValue can be made of."""
+    return isinstance(value, np.ndarray) and value.dtype.kind in "OUS"
 
 
 def as_ort_value(value: Any) -> OrtValue:

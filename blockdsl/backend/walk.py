@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
+from onnx import FunctionProto, ModelProto, NodeProto
 
-
-def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
-    """The graphs in a node's attributes: the branches of an If, the body of a Loop."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
-
-
-def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """The nodes and those of their subgraphs, at any depth."""
-    for node in nodes:
-        yield node
-        for graph in subgraphs(node):
-            yield from all_nodes(graph.node)
+from blockdsl.graph.walk import all_nodes, subgraphs
 
 
 def reads(node: NodeProto) -> Iterator[str]:

@@ -126,8 +126,8 @@ class Conv(Block):
         dtype, axes = float_type(x, self), x.rank - 2
         kernel = per_axis(self.kernel_size, axes, "kernel_size")
         check_size(x, 1, self.in_channels, self)
-        if self.in_channels % self.groups or self.out_channels % self.groups:
-            raise OpError(f"{self!r}: the groups must divide both numbers of channels.")
+        if self.groups < 1 or self.in_channels % self.groups or self.out_channels % self.groups:
+            raise OpError(f"{self!r}: groups must divide both numbers of channels.")
         shape = (self.out_channels, self.in_channels // self.groups, *kernel)
         fan_in, fan_out = math.prod(shape[1:]), self.out_channels // self.groups * math.prod(kernel)
         spread, limit = bound(self.init, fan_in, fan_out), bound("kaiming", fan_in, fan_out)

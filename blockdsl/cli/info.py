@@ -16,6 +16,7 @@ from blockdsl.backend.files import is_ort_format, read_model
 from blockdsl.backend.select import describe
 from blockdsl.cli.app import app, console
 from blockdsl.errors import ArtifactError, ModelFileError
+from blockdsl.graph.layout import ACCUMULATED, BUFFER, RESET
 from blockdsl.graph.tensor import TensorType, elem_type_of
 
 Rows = Iterable[tuple[str, ...]]
@@ -70,10 +71,10 @@ def _print_artifacts(folder: Path) -> None:
         prefix = path.name.removesuffix(end)
         model = read_model(path, weights=False)
         state = codec.load(folder / f"{prefix}checkpoint")
-        own = {*state.trainable, *state.frozen, "lazy_reset_grad"}
-        buffers = tuple(f"{name}_grad.accumulation.buffer" for name in state.trainable)
+        own = {*state.trainable, *state.frozen, RESET}
+        buffers = tuple(f"{name}{BUFFER}" for name in state.trainable)
         inputs = [i for i in model.graph.input if i.name not in own and i.name not in buffers]
-        outputs = [o for o in model.graph.output if not o.name.endswith(".accumulation.out")]
+        outputs = [o for o in model.graph.output if not o.name.endswith(ACCUMULATED)]
         console.print(f"{path} ({_versions(model)})")
         _print_section("inputs", _typed(inputs))
         _print_section("loss", _typed(outputs[:1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any
+from zipfile import BadZipFile
 
 import numpy as np
 import typer
@@ -162,18 +163,21 @@ def _arrays(path: Path, trainer: Trainer) -> dict[str, Any]:
     names = trainer.module.input_names()
     hint = f"Write one with numpy.savez(path, {', '.join(f'{name}=...' for name in names)})."
     try:
-        file = np.load(path)
+        with path.open("rb") as stream:
+            file = np.load(stream)
+            alone = not isinstance(file, np.lib.npyio.NpzFile)
+            known = [] if alone else list(file)
+            found = {name: file[name] for name in names if name in known}
     except FileNotFoundError as error:
         raise DataError(f"The file {str(path)!r} does not exist.") from error
-    except (OSError, EOFError, ValueError) as error:
-        raise DataError(f"{str(path)!r} is not an .npz file. {hint}") from error
-    if not isinstance(file, np.lib.npyio.NpzFile):
+    except (OSError, EOFError, ValueError, BadZipFile) as error:
+        raise DataError(f"{str(path)!r} is not an .npz file of plain arrays. {hint}") from error
+    if alone:
         raise DataError(f"{str(path)!r} holds a single array without a name. {hint}")
-    with file:
-        missing = [name for name in names if name not in file]
-        if missing:
-            raise DataError(
-                f"{str(path)!r} has {', '.join(file)} but not {', '.join(missing)}, which the "
-                f"model takes. {hint}"
-            )
-        return {name: file[name] for name in names}
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise DataError(
+            f"{str(path)!r} has {', '.join(known)} but not {', '.join(missing)}, which the model "
+            f"takes. {hint}"
+        )
+    return found

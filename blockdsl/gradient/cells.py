@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from blockdsl.errors import GradientError
+from blockdsl.errors import GradientError, near
 from blockdsl.graph import op
 from blockdsl.graph.value import Value
 
@@ -59,7 +59,8 @@ def activations(
             b = beta.pop(0) if beta and name in _TAKES_BETA else b
             found.append(lambda x, a=a, b=b, function=function: function(x, a, b))  # type: ignore[misc]
         else:
-            raise GradientError(f"Recurrent operators have no activation {name!r}.")
+            known = near(name, [*_PLAIN, *_SCALED])
+            raise GradientError(f"Recurrent operators have no activation {name!r}. {known}")
     return found
 
 
@@ -78,7 +79,7 @@ class Gates:
         return op.Split(x, [self.hidden] * count, axis=-1, outputs=count)
 
     def bounded(self, x: Value) -> Value:
-        """The input of an activation, clipped if the operator clips."""
+        """The input of a gate's activation, clipped if the operator clips."""
         return x if self.clip is None else x.clip(-self.clip, self.clip)
 
 

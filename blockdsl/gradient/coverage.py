@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import onnx
 from onnx import defs
 
 from blockdsl.gradient.composites import COMPOSITES
@@ -109,8 +110,6 @@ def _takes_and_gives_floats(form: Operator) -> bool:
 
 def page() -> str:
     """The page, in Markdown."""
-    import onnx
-
     rows = coverage()
     counts = Counter(row.kind for row in rows)
     total = ", ".join(f"{counts[k]} {k}" for k in ("rule", "body", "none", "gap"))

@@ -18,10 +18,10 @@ from blockdsl.gradient.functions import expanded
 from blockdsl.gradient.joining import added
 from blockdsl.gradient.registry import NO_GRADIENT, READERS, WANTED, Rule, rule_of
 from blockdsl.graph import activate, op
-from blockdsl.graph.index import inputs_of
 from blockdsl.graph.model import Graph
 from blockdsl.graph.shapes import ones_like, reshape_like, sum_to, typed_as, zeros_like
 from blockdsl.graph.value import Value
+from blockdsl.graph.walk import inputs_of
 
 
 def build_gradients(

@@ -6,16 +6,16 @@ by its body, and the body is differentiated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
 from blockdsl.gradient.composites import taken_apart
 from blockdsl.graph.model import Graph
 from blockdsl.graph.schema import Operator
 from blockdsl.graph.value import Value
+from blockdsl.graph.walk import all_nodes, subgraphs
 
 
 def expanded(graph: Graph, node: NodeProto) -> list[NodeProto] | None:
@@ -24,7 +24,7 @@ def expanded(graph: Graph, node: NodeProto) -> list[NodeProto] | None:
     That is the body of the model's own function, or what blockdsl says an operator is made of, or
     the function body that the schema gives. `None` if there is none of these.
     """
-    function = _own_function(graph, node)
+    function = graph.function_of(node)
     if function is None:
         parts = taken_apart(graph, node)
         if parts is not None:
@@ -35,12 +35,33 @@ def expanded(graph: Graph, node: NodeProto) -> list[NodeProto] | None:
     return None if function is None else _inlined(graph, node, function)
 
 
-def _own_function(graph: Graph, node: NodeProto) -> FunctionProto | None:
-    root = graph
-    while root.parent is not None:
-        root = root.parent
-    own: Iterable[FunctionProto] = root.proto.functions
-    return next((f for f in own if (f.domain, f.name) == (node.domain, node.op_type)), None)
+def expand_calls(graph: Graph, operators: Collection[str]) -> None:
+    """Replace calls of the model's functions by their bodies, as far as these use some operators.
+
+    Args:
+        graph: The graph.
+        operators: Operators of the default domain. What uses them through another function counts.
+    """
+    using: set[tuple[str, str]] = {("", name) for name in operators}
+    found = -1
+    while found != len(using):
+        found = len(using)
+        for function in graph.proto.functions:
+            if any((node.domain, node.op_type) in using for node in all_nodes(function.node)):
+                using.add((function.domain, function.name))
+    using -= {("", name) for name in operators}
+    while any((node.domain, node.op_type) in using for node in graph.proto.graph.node):
+        graph.replace_nodes(
+            [
+                inner
+                for node in graph.proto.graph.node
+                for inner in (
+                    (expanded(graph, node) or [node])
+                    if (node.domain, node.op_type) in using
+                    else [node]
+                )
+            ]
+        )
 
 
 def _schema_body(graph: Graph, node: NodeProto, form: Operator) -> FunctionProto | None:
@@ -123,9 +144,8 @@ def _rename_known(node: NodeProto, names: Mapping[str, str]) -> None:
     for side in (node.input, node.output):
         for i, name in enumerate(side):
             side[i] = names.get(name, name)
-    for attribute in node.attribute:
-        for body in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-            _rename_outer(body, names)
+    for body in subgraphs(node):
+        _rename_outer(body, names)
 
 
 def _rename(graph: Graph, node: NodeProto, names: dict[str, str]) -> None:
@@ -143,27 +163,26 @@ def _rename_outer(body: GraphProto, names: Mapping[str, str]) -> None:
     outer = {old: new for old, new in names.items() if old not in own}
     for child in body.node:
         child.input[:] = [outer.get(name, name) for name in child.input]
-        for attribute in child.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-                _rename_outer(inner, outer)
+        for inner in subgraphs(child):
+            _rename_outer(inner, outer)
     for output in body.output:
         output.name = outer.get(output.name, output.name)
 
 
 def _bind(node: NodeProto, values: Mapping[str, AttributeProto]) -> None:
     """Put the caller's attributes in the place of references to them; absent ones fall away."""
+    for body in subgraphs(node):
+        for child in body.node:
+            _bind(child, values)
     bound = []
     for attribute in node.attribute:
         if not attribute.ref_attr_name:
-            for body in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-                for child in body.node:
-                    _bind(child, values)
             bound.append(attribute)
         elif attribute.ref_attr_name in values:
             copy = AttributeProto()
             copy.CopyFrom(values[attribute.ref_attr_name])
             copy.name = attribute.name
             bound.append(copy)
-    kept = [onnx.AttributeProto.FromString(a.SerializeToString()) for a in bound]
+    kept = [AttributeProto.FromString(a.SerializeToString()) for a in bound]
     del node.attribute[:]
     node.attribute.extend(kept)

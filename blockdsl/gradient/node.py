@@ -91,14 +91,13 @@ def attributes(node: NodeProto, form: Operator | None, names: Sequence[str]) -> 
     for name in names:
         if name not in settings:
             known = form is not None and name in form.attributes
-            settings[name] = latest.default(name) if latest and not known else None
+            settings[name] = latest.defaults.get(name) if latest and not known else None
     return {name: _text(settings[name]) for name in names}
 
 
 def _settings(node: NodeProto, form: Operator | None) -> dict[str, Any]:
-    defaults = {name: form.default(name) for name in form.attributes} if form else {}
-    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    return {k: v for k, v in {**defaults, **given}.items() if v is not None}
+    defaults = form.defaults if form else {}
+    return {**defaults, **{a.name: helper.get_attribute_value(a) for a in node.attribute}}
 
 
 def _text(value: Any) -> Any:

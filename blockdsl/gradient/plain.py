@@ -16,12 +16,9 @@ from blockdsl.graph.model import Graph
 from blockdsl.graph.op import op
 from blockdsl.graph.value import Value
 
-NEW = ".out"
-"""What the name of an input's new value ends with."""
-
 
 def scalar_inputs(graph: Graph) -> tuple[Value, Value]:
-    """Adds the inputs `learning_rate` and `step`; gives them as scalars."""
+    """Add the inputs `learning_rate` and `step`; give them as scalars."""
     rate = graph.add_input("learning_rate", TensorProto.FLOAT, [1])
     step = graph.add_input("step", TensorProto.INT64, [1])
     return op.Squeeze(rate, axes=[0]), op.Squeeze(step, axes=[0])
@@ -30,7 +27,7 @@ def scalar_inputs(graph: Graph) -> tuple[Value, Value]:
 def tensor_inputs(
     graph: Graph, parameter: str, elem_type: int, shape: Sequence[int], slots: Sequence[str]
 ) -> list[Value]:
-    """Adds a parameter, its gradient and its slots to the inputs, in this order."""
+    """Add a parameter, its gradient and its slots to the inputs, in this order."""
     return [
         graph.add_input(parameter, elem_type, shape),
         graph.add_input(f"{parameter}_grad", elem_type, shape),

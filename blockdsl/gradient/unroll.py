@@ -13,9 +13,10 @@ from typing import Any
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from blockdsl.errors import GraphError
-from blockdsl.gradient.plain import NEW, scalar_inputs, tensor_inputs
+from blockdsl.gradient.plain import scalar_inputs, tensor_inputs
 from blockdsl.gradient.updates import AdamW, clip_factor, sgd
 from blockdsl.graph.context import activate
+from blockdsl.graph.layout import NEW
 from blockdsl.graph.model import Graph
 from blockdsl.graph.schema import MICROSOFT
 from blockdsl.graph.value import Value
@@ -94,7 +95,7 @@ def _check(parameters: Sequence[tuple[str, int, tuple[int, ...]]]) -> None:
 def _repeat(
     model: ModelProto, start: int, inputs: Sequence[Sequence[Value]], new: Sequence[Value]
 ) -> None:
-    """Says of all parameters what the nodes from `start` on say of the first.
+    """Say of all parameters what the nodes from `start` on say of the first.
 
     Copying nodes takes a fraction of the time that building them does, of which a model of hundreds
     of parameters has many thousands.

@@ -139,7 +139,8 @@ def empty_base(opset_version: int | None = None) -> Iterator[ModelHandle]:
     opset, newest = opset_version or 17, onnx.defs.onnx_opset_version()
     if not (isinstance(opset, int) and 1 <= opset <= newest):
         raise GraphError(
-            f"There is no opset {opset!r}: the installed onnx {onnx.__version__} knows 1 to {newest}."
+            f"There is no opset {opset!r}: the installed onnx {onnx.__version__} knows 1 to "
+            f"{newest}."
         )
     proto = ModelProto(ir_version=ir_version_of(opset), producer_name="blockdsl")
     proto.graph.name = "graph"

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from blockdsl.errors import OpError
 from blockdsl.graph.context import activate, current
 from blockdsl.graph.model import Graph
 from blockdsl.graph.op import op
 from blockdsl.graph.value import Value
+
+_FIRST_SCAN = 9
+"""The opset from which on `Scan` has no batches."""
 
 Step = Callable[[list[Value], list[Value]], tuple[Sequence[Value], Sequence[Value]]]
 """(states, inputs of the step) -> (new states, outputs of the step)."""
@@ -26,8 +30,13 @@ def scan(
 
     Returns:
         The states after the last step, and the outputs of all steps, stacked along axis 0.
+
+    Raises:
+        OpError: The model's opset is below 9, and the number of steps is not known.
     """
     graph = current()
+    if graph.opset() < _FIRST_SCAN:
+        return _unrolled(step, states, inputs, reverse)
     with graph.body("step") as child, activate(child):
         carried = [_input(child, "state", s, s.shape) for s in states]
         slices = [_input(child, "slice", x, x.shape[1:]) for x in inputs]
@@ -46,6 +55,26 @@ def scan(
     return list(results[:count]), list(results[count:])
 
 
+def _unrolled(
+    step: Step, states: Sequence[Value], inputs: Sequence[Value], reverse: bool
+) -> tuple[list[Value], list[Value]]:
+    """One step after the other, where the opset has no `Scan`, or one of another form."""
+    count = inputs[0].shape[0]
+    if not isinstance(count, int):
+        raise OpError(
+            f"A loop over {str(inputs[0])!r}, of {inputs[0].type}, needs opset {_FIRST_SCAN}, and "
+            f"the model has opset {current().opset()}. Make the number of steps static, or convert "
+            f"the model with onnx.version_converter."
+        )
+    carried, made = list(states), []
+    for i in reversed(range(count)) if reverse else range(count):
+        new, outputs = step(carried, [x[i] for x in inputs])
+        carried = list(new)
+        made.append([output.unsqueeze(0) for output in outputs])
+    rows = zip(*(made[::-1] if reverse else made), strict=True)
+    return carried, [op.Concat(*row, axis=0) for row in rows]
+
+
 def either(condition: Value, then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
     """One of two tensors of the same type, of which only the one that is wanted is computed.
 
@@ -54,12 +83,22 @@ def either(condition: Value, then: Callable[[], Value], otherwise: Callable[[], 
         then: Makes the result if the condition holds. It may use tensors from outside.
         otherwise: Makes the result if it does not.
     """
+    return choose(condition, lambda: [then()], lambda: [otherwise()])[0]
+
+
+def choose(
+    condition: Value,
+    then: Callable[[], Sequence[Value]],
+    otherwise: Callable[[], Sequence[Value]],
+) -> list[Value]:
+    """As `either`, for several tensors."""
     bodies = {}
     for name, branch in (("then_branch", then), ("else_branch", otherwise)):
         with current().body(name) as child, activate(child):
-            close(child, [branch()])
+            close(child, branch())
         bodies[name] = child.proto.graph
-    return op.If(condition, then_branch=bodies["then_branch"], else_branch=bodies["else_branch"])
+    count = len(bodies["then_branch"].output)
+    return list(op.If(condition, **bodies, outputs=count))
 
 
 def _input(child: Graph, hint: str, like: Value, shape: Sequence[int | str | None]) -> Value:

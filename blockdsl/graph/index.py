@@ -10,10 +10,12 @@ from __future__ import annotations
 import copy
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import (
+    FunctionProto,
     GraphProto,
     ModelProto,
     NodeProto,
@@ -32,9 +34,7 @@ from blockdsl.graph.infer import infer_outputs
 from blockdsl.graph.naming import Namer
 from blockdsl.graph.schema import Operator
 from blockdsl.graph.tensor import TensorType, np_dtype
-
-WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-"""The operators whose bodies may read tensors of the scope around them."""
+from blockdsl.graph.walk import WITH_BODIES, default_domain, reads
 
 
 class Index:
@@ -51,8 +51,9 @@ class Index:
         self._tensors: dict[str, TensorType | None] = {}
         self._constants: dict[str, TensorProto] = {}
         self._producers: dict[str, NodeProto] = {}
-        self._seen = (0, 0, 0, 0)
+        self._seen: tuple[tuple[int, str], ...] = ()
         self._opsets: dict[str, int] = {}
+        default_domain(proto)
         self._reindex()
 
     def __contains__(self, name: object) -> bool:
@@ -120,9 +121,13 @@ class Index:
         """
         if self._seen == self._counts():
             return
-        inputs, initializers, values, nodes = self._seen
         graph = self.proto.graph
-        if any(now < before for now, before in zip(self._counts(), self._seen, strict=True)):
+        lists = (graph.input, graph.initializer, graph.value_info, graph.node)
+        inputs, initializers, values, nodes = (count for count, _ in self._seen)
+        if any(
+            len(items) < count or _name(items, count) != last
+            for items, (count, last) in zip(lists, self._seen, strict=True)
+        ):
             self._reindex()
             return
         for info in [*graph.input[inputs:], *graph.value_info[values:]]:
@@ -134,9 +139,14 @@ class Index:
             self._admit(node)
         self._seen = self._counts()
 
-    def _counts(self) -> tuple[int, int, int, int]:
+    def _counts(self) -> tuple[tuple[int, str], ...]:
+        """How many inputs, initializers, value_infos and nodes there are, and the last of each.
+
+        Where the last that was seen is another now, more was done than appending.
+        """
         graph = self.proto.graph
-        return len(graph.input), len(graph.initializer), len(graph.value_info), len(graph.node)
+        lists = (graph.input, graph.initializer, graph.value_info, graph.node)
+        return tuple((len(items), _name(items, len(items))) for items in lists)
 
     def _reindex(self) -> None:
         """Index the whole model anew, with ONNX's inference over all of it at once."""
@@ -226,7 +236,8 @@ class Index:
                     f"already: every tensor is written once."
                 )
         op = self.operator_of(node)
-        if op is None or op.schema is not None:
+        # The checker knows no scope around the bodies of a node: they wait for the full check.
+        if (op is None or op.schema is not None) and node.op_type not in WITH_BODIES:
             context = checker.C.CheckerContext()
             context.ir_version = self.proto.ir_version
             context.opset_imports = self._opsets
@@ -234,7 +245,7 @@ class Index:
                 checker.check_node(node, context)
             except checker.ValidationError as error:
                 raise GraphError(f"Node {node.name!r} ({node.op_type}): {error}") from error
-        self._register(node, self._infer(node, op) if op is not None else {})
+        self._register(node, self._infer(node, op) if op is not None else self._infer_call(node))
         self.names.take(node.name)
 
     def _provider(self, name: str) -> str | None:
@@ -259,6 +270,24 @@ class Index:
         if node.op_type in WITH_BODIES and not node.domain:
             self._infer_through_bodies(node, types, found)
         return found
+
+    def function_of(self, node: NodeProto) -> FunctionProto | None:
+        """The model's own function that a node calls."""
+        own: Iterable[FunctionProto] = self.proto.functions
+        return next((f for f in own if (f.domain, f.name) == (node.domain, node.op_type)), None)
+
+    def _infer_call(self, node: NodeProto) -> dict[str, TypeProto]:
+        """The types of the outputs of a call, if it is one of a function that ONNX sees through."""
+        function = self.function_of(node)
+        if function is None or not all(name in self._types for name in node.input):
+            return {}
+        try:
+            found = onnx.shape_inference.infer_function_output_types(
+                function, [self._types[name] for name in node.input], list(node.attribute)
+            )
+        except (onnx.shape_inference.InferenceError, RuntimeError):
+            return {}
+        return {name: proto for name, proto in zip(node.output, found, strict=False) if name}
 
     def _infer_through_bodies(
         self, node: NodeProto, types: Mapping[str, TypeProto], found: dict[str, TypeProto]
@@ -334,38 +363,16 @@ class Index:
             self._constants[tensor.name] = tensor
 
 
+def _name(items: Sequence[Any], count: int) -> str:
+    """What the last of the first few inputs, initializers or nodes is called."""
+    if not count:
+        return ""
+    last = items[count - 1]
+    return str(next(iter(last.output), "") if isinstance(last, NodeProto) else last.name)
+
+
 def has_rank(proto: TypeProto | None) -> bool:
     """Whether a type is known well enough: a tensor's with its rank, or one that is no tensor's."""
     if proto is None:
         return False
     return not proto.HasField("tensor_type") or proto.tensor_type.HasField("shape")
-
-
-def inputs_of(node: NodeProto) -> Iterable[str]:
-    """What a node reads; for one with bodies, what these read of the scope around it too."""
-    return reads(node) if node.op_type in WITH_BODIES else filter(None, node.input)
-
-
-def reads(node: NodeProto) -> set[str]:
-    """The tensors that a node reads, those of the outer scope of its subgraphs included."""
-    names = {name for name in node.input if name}
-    for attribute in node.attribute:
-        for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-            inner = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-            for child in graph.node:
-                names |= reads(child) - inner
-                inner.update(child.output)
-            names |= {o.name for o in graph.output} - inner
-    return names
-
-
-def rename_tensors(node: NodeProto, names: Mapping[str, str]) -> None:
-    """Write other names for tensors into a node and its subgraphs."""
-    node.input[:] = [names.get(name, name) for name in node.input]
-    node.output[:] = [names.get(name, name) for name in node.output]
-    for attribute in node.attribute:
-        for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-            for child in graph.node:
-                rename_tensors(child, names)
-            for output in graph.output:
-                output.name = names.get(output.name, output.name)

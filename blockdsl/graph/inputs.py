@@ -34,16 +34,18 @@ def input(name: str, dtype: Any = np.float32, shape: Sequence[Dim] = ()) -> Valu
         float16[batch, 3]
     """
     elem_type = dtype if isinstance(dtype, int) else elem_type_of(dtype)
-    if isinstance(shape, str) or not isinstance(shape, Sequence) or not all(map(_is_dim, shape)):
-        raise GraphError(
-            f"The shape of the input {name!r} is {shape!r}: a shape is a tuple of sizes, each an "
-            f"integer, a name for one that is not known yet, or None."
-        )
-    return current().add_input(name, elem_type, tuple(shape))
+    return current().add_input(name, elem_type, _shape(name, shape))
 
 
-def _is_dim(given: object) -> bool:
-    return given is None or isinstance(given, str) or (isinstance(given, int) and given >= 0)
+def _shape(name: str, given: Any) -> Shape:
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        dims = tuple(int(d) if isinstance(d, np.integer) else d for d in given)
+        if all(d is None or isinstance(d, str) or (isinstance(d, int) and d >= 0) for d in dims):
+            return dims
+    raise GraphError(
+        f"The shape of the input {name!r} is {given!r}: a shape is a tuple of sizes, each an "
+        f"integer, a name for one that is not known yet, or None."
+    )
 
 
 def input_like(like: str, name: str, dtype: Any = None) -> Value:

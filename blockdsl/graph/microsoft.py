@@ -10,8 +10,6 @@ from blockdsl.graph import fused, schema
 from blockdsl.graph.infer import unfit
 from blockdsl.graph.schema import MICROSOFT, Operator, Parameter
 
-DOMAIN = MICROSOFT
-
 Types = Mapping[str, TypeProto]
 Rule = Callable[[NodeProto, Types], list[TypeProto]]
 
@@ -104,7 +102,7 @@ def _operator(name: str, row: fused.Row, domain: str) -> Operator:
 
 
 OPERATORS: dict[str, Operator] = {
-    name: _operator(name, row, DOMAIN) for name, row in _TABLE.items()
+    name: _operator(name, row, MICROSOFT) for name, row in _TABLE.items()
 }
 
 DEFAULT_DOMAIN: dict[str, Operator] = {
@@ -114,7 +112,7 @@ DEFAULT_DOMAIN: dict[str, Operator] = {
 
 def operator(name: str, version: int, domain: str = "") -> Operator | None:
     """The form of an operator in an opset, or `None` if nothing is known of it."""
-    if domain == DOMAIN:
+    if domain == MICROSOFT:
         return OPERATORS.get(name)
     found = schema.operator(name, version, domain)
     return DEFAULT_DOMAIN.get(name) if found is None and not domain else found
@@ -131,7 +129,7 @@ def infer_outputs(node: NodeProto, types: Types) -> dict[str, TypeProto]:
     Raises:
         GraphError: The inputs do not fit.
     """
-    own = node.domain == DOMAIN
+    own = node.domain == MICROSOFT
     row = _TABLE[node.op_type] if own else fused.DEFAULT_DOMAIN[node.op_type]
     try:
         found = row[3](node, types)

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, TypeProto, helper, numpy_helper
+from onnx import FunctionProto, ModelProto, NodeProto, TypeProto, helper, numpy_helper
 
 from blockdsl.errors import GraphError, OpError, UnknownNameError, near
 from blockdsl.graph.check import check_model, lift_initializers
-from blockdsl.graph.index import Index, inputs_of, rename_tensors
+from blockdsl.graph.index import Index
 from blockdsl.graph.schema import Operator, attribute_kind
 from blockdsl.graph.tensor import Dim, TensorType, elem_type_of
 from blockdsl.graph.value import Value
+from blockdsl.graph.walk import inputs_of, rename_tensors
 
 
 class Graph(Index):
@@ -29,16 +30,20 @@ class Graph(Index):
     """
 
     def __init__(self, proto: ModelProto, path: str | os.PathLike[str] | None = None) -> None:
-        super().__init__(proto)
-        self.path = path
         self.parent: Graph | None = None
         """The graph around this one, if it is the body of a loop or branch."""
+        super().__init__(proto)
+        self.path = path
         self.depth = 0
         self.parameters: list[str] = []
         """The initializers that blocks made as parameters, in order."""
         self.constants_made: set[str] = set()
         """The initializers that are constants of the blocks' making."""
         self._interned: dict[tuple[Any, ...], str] = {}
+
+    def function_of(self, node: NodeProto) -> FunctionProto | None:
+        """The model's own function that a node calls, from the body of a loop or branch too."""
+        return super().function_of(node) if self.parent is None else self.parent.function_of(node)
 
     def value(self, name: str) -> Value:
         """A tensor of this model as a `Value`."""
@@ -177,6 +182,7 @@ class Graph(Index):
         self._tensors.pop(old, None)
         self._producers[name] = self._producers.pop(old)
         self.names.take(name)
+        self._seen = self._counts()
         return self.value(name)
 
     def rename(self, names: Mapping[str, str]) -> None:
@@ -188,6 +194,7 @@ class Graph(Index):
             self._types[new] = self._types.pop(old)
             self._tensors.pop(old, None)
             self.names.take(new)
+        self._seen = self._counts()
 
     def declare_output(self, node: NodeProto, index: int) -> Value:
         """An optional output of a node, declared on it if it is not yet."""

@@ -12,13 +12,21 @@ from functools import cache
 from typing import Any, overload
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, defs
 
 from blockdsl.errors import GraphError, OpError, UnknownNameError, near
 from blockdsl.graph import microsoft
 from blockdsl.graph.context import current
 from blockdsl.graph.model import Graph
-from blockdsl.graph.schema import MICROSOFT, ML, Operator, attribute_kind, operator_names, require
+from blockdsl.graph.schema import (
+    MICROSOFT,
+    ML,
+    Operator,
+    attribute_kind,
+    newest,
+    operator_names,
+    require,
+)
 from blockdsl.graph.tensor import FLOATS, elem_type_of, np_dtype
 from blockdsl.graph.value import Value
 
@@ -148,8 +156,6 @@ def _form(graph: Graph, domain: str, name: str) -> Operator:
 
 @cache
 def _newest_version(domain: str) -> int:
-    from onnx import defs
-
     return max(s.since_version for s in defs.get_all_schemas() if s.domain == domain)
 
 
@@ -186,8 +192,6 @@ def _overflow_to_attributes(
     graph: Graph, form: Operator, slots: list[Any], attributes: dict[str, Any], limit: int
 ) -> list[Any]:
     """Inputs that this version has as attributes: the newest version says which they are."""
-    from blockdsl.graph.schema import newest
-
     latest = newest(form.name, form.domain)
     names = latest.input_names if latest else ()
     for index, given in enumerate(slots[limit:], start=limit):
@@ -293,5 +297,3 @@ _CONCRETE = {
     )
 }
 """Type strings of schemas that leave no choice."""
-
-__all__ = ["OpNamespace", "Value", "emit", "op"]

@@ -12,6 +12,7 @@ from onnx import TensorProto
 
 from blockdsl.errors import OpError
 from blockdsl.graph.op import op
+from blockdsl.graph.tensor import NARROW
 from blockdsl.graph.value import Operand, Value
 
 
@@ -57,6 +58,11 @@ def gemm(a: Value, b: Operand, c: Operand = None, **attributes: Any) -> Value:
     nothing = 0 if a.graph.opset() < 11 else None
     product: Value = op.Gemm(a, b, nothing if c is None else c, **attributes)
     return product
+
+
+def widened(x: Value) -> Value:
+    """`x` in a type that sums over many terms are exact enough in, and that kernels add."""
+    return x.cast(TensorProto.FLOAT) if x.elem_type in NARROW else x
 
 
 def counting(count: Value) -> Value:

@@ -55,10 +55,11 @@ class Operator:
         """How many outputs a node has when its caller does not say."""
         return max(1, sum(not (p.optional or p.variadic) for p in self.outputs))
 
-    def default(self, attribute: str) -> Any:
-        """The default value of an attribute, `None` where it has none."""
-        proto = self.attributes.get(attribute)
-        return None if proto is None else helper.get_attribute_value(proto)
+    @cached_property
+    def defaults(self) -> Mapping[str, Any]:
+        """The default values of the attributes that have one."""
+        given = {name: proto for name, proto in self.attributes.items() if proto is not None}
+        return {name: helper.get_attribute_value(proto) for name, proto in given.items()}
 
     def __str__(self) -> str:
         return f"{self.domain}::{self.name}" if self.domain else self.name

@@ -66,11 +66,13 @@ def _rank(index: Any) -> int:
 def _expanded(x: Value, keys: tuple[Any, ...]) -> list[Any]:
     """The keys with `...` written out as full slices."""
     for k in keys:
-        kinds = int | np.integer | slice | Value | np.ndarray | list
-        if not (k is None or k is ... or isinstance(k, kinds)) or k == slice(None, None, 0):
+        known = isinstance(k, int | np.integer | slice | Value | np.ndarray | list)
+        if not (known or k is None or k is ...) or (isinstance(k, slice) and k.step == 0):
             raise OpError(
                 f"{str(x)!r} cannot be indexed with {k!r}: use integers, slices, None, ..."
             )
+    if sum(k is ... for k in keys) > 1:
+        raise OpError(f"{str(x)!r} is indexed with more than one `...`.")
     used = sum(k is not None and k is not ... for k in keys)
     if used > x.rank:
         raise OpError(f"{used} indices for {str(x)!r} of rank {x.rank} ({x.type}).")

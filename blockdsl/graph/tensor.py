@@ -19,6 +19,8 @@ Axes = int | Sequence[int]
 FLOATS = frozenset(
     {TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE}
 )
+NARROW = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+"""The floats in which sums over many terms are too inexact, and that some kernels cannot add."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,20 @@ class TensorType:
     def is_float(self) -> bool:
         """Whether a gradient can flow through such a tensor."""
         return self.elem_type in FLOATS
+
+    def admits(self, shape: Sequence[int]) -> bool:
+        """Whether a tensor of that shape is of this type, whatever is not known of it.
+
+        Example:
+            >>> TensorType(onnx.TensorProto.FLOAT, ("batch", 3)).admits((8, 3))
+            True
+        """
+        if self.shape is None:
+            return True
+        return len(shape) == len(self.shape) and all(
+            size == wanted or not isinstance(wanted, int)
+            for size, wanted in zip(shape, self.shape, strict=True)
+        )
 
     def __str__(self) -> str:
         name = self.dtype.name if self.elem_type else "undefined"
@@ -112,7 +128,7 @@ def axes_in(axes: Axes, rank: int) -> list[int]:
         ([2], [0, 1])
     """
     try:
-        given = [operator.index(a) for a in ([axes] if np.ndim(axes) == 0 else axes)]
+        given = [operator.index(a) for a in np.atleast_1d(np.asarray(axes, object))]
     except TypeError as error:
         raise OpError(f"An axis is an integer, and the axes are {axes!r}.") from error
     for axis in given:

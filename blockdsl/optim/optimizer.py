@@ -10,8 +10,9 @@ from onnx import TensorProto
 
 from blockdsl.blocks.block import ModelBlock
 from blockdsl.errors import OptimizerError
-from blockdsl.gradient.plain import NEW, compute_type, scalar_inputs, tensor_inputs, wide
+from blockdsl.gradient.plain import compute_type, scalar_inputs, tensor_inputs, wide
 from blockdsl.graph.context import current
+from blockdsl.graph.layout import NEW
 from blockdsl.graph.model import Graph
 from blockdsl.graph.op import op
 from blockdsl.graph.tensor import FLOATS, np_dtype

@@ -173,6 +173,30 @@ def test_two_modules_share_a_state(files: Path, engine: str) -> None:
     np.testing.assert_array_equal(flat(first), flat(second))
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_two_modules_that_train_by_turns_are_as_one(files: Path, engine: str, early: bool) -> None:
+    # Each of C's modules has gradients of its own, and an optimizer keeps those that it found.
+    def run(count: int) -> list[float]:
+        state = CheckpointState.load_checkpoint(files / "checkpoint", engine=engine)
+        modules, optimizers = [], []
+        for _ in range(count):
+            modules.append(Module(files / "training_model.onnx", state))
+            if early:
+                optimizers.append(Optimizer(files / "optimizer_model.onnx", modules[-1]))
+        optimizer = (
+            optimizers[0] if early else Optimizer(files / "optimizer_model.onnx", modules[-1])
+        )
+        losses = []
+        for step in range(6):
+            module = modules[step % count]
+            module.lazy_reset_grad()
+            losses.append(float(module(*batch(0))[0]))
+            optimizer.step()
+        return losses
+
+    assert run(1) == run(2) == run(3)
+
+
 @pytest.mark.parametrize("dtype", ["<U8", object])
 def test_text_is_fed_as_arrays_of_strings(engine: str, tmp_path: Path, dtype: Any) -> None:
     files = session_models.write(tmp_path)

@@ -17,9 +17,8 @@ from blockdsl.api import CheckpointState, Module, Optimizer
 from blockdsl.backend import checkpoint as codec
 from blockdsl.backend.providers import CPU
 from blockdsl.backend.reason import reason
-from blockdsl.backend.training import UnsupportedTypeError
 from blockdsl.backend.training.native import native, native_device, reporting
-from blockdsl.errors import ArtifactError, EngineError, StateError
+from blockdsl.errors import ArtifactError, EngineError, StateError, UnsupportedTypeError
 from tests import session_models
 from tests.api import mlp
 from tests.session_models import Artifacts

@@ -1,6 +1,6 @@
 """Checkpoints in the format of ONNX Runtime's on-device training, without its training build."""
 
-from blockdsl.backend.checkpoint.format import Checkpoint, OptimizerGroup
+from blockdsl.backend.checkpoint.format import GROUP, Checkpoint, OptimizerGroup
 from blockdsl.backend.checkpoint.storage import (
     EXTERNAL_DATA_THRESHOLD,
     dumps,
@@ -11,6 +11,7 @@ from blockdsl.backend.checkpoint.storage import (
 
 __all__ = [
     "EXTERNAL_DATA_THRESHOLD",
+    "GROUP",
     "Checkpoint",
     "OptimizerGroup",
     "dumps",

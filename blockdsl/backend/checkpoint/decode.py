@@ -28,7 +28,7 @@ class UnsupportedError(ValueError):
 
 
 def decode(buffer: Bytes, read_external: ReadExternal) -> Checkpoint:
-    """Turns the bytes of a checkpoint file back into a checkpoint.
+    """Turn the bytes of a checkpoint file back into a checkpoint.
 
     Args:
         buffer: The whole file, writable: arrays of the result are views of it where their elements

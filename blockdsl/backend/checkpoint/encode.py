@@ -48,7 +48,7 @@ class Encoded:
 
 
 def encode(checkpoint: Checkpoint, external_from: int | None = None) -> Encoded:
-    """Turns a checkpoint into bytes without copying its tensors.
+    """Turn a checkpoint into bytes without copying its tensors.
 
     Args:
         checkpoint: What to write.

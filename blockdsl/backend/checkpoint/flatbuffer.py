@@ -53,7 +53,7 @@ class FlatbufferError(ValueError):
 
 
 def unpack(schema: Schema, root: str, buffer: Bytes) -> Table:
-    """Reads a flatbuffer; byte vectors are views of `buffer`, everything else is copied out.
+    """Read a flatbuffer; byte vectors are views of `buffer`, everything else is copied out.
 
     Args:
         schema: The tables that can occur.
@@ -71,7 +71,7 @@ def unpack(schema: Schema, root: str, buffer: Bytes) -> Table:
 
 
 def pack(schema: Schema, root: str, identifier: bytes, table: Table) -> list[Chunk]:
-    """Writes a flatbuffer, as chunks to be written one after the other.
+    """Write a flatbuffer, as chunks to be written one after the other.
 
     Args:
         schema: The tables that can occur.
@@ -155,7 +155,7 @@ class _Writer:
         self.byte_vectors: list[tuple[int, memoryview]] = []  # and where the offsets stand
 
     def begin(self, pointer: int, alignment: int, skip: int = 0) -> int:
-        """Pads so that what follows after `skip` bytes is aligned, and points to what follows."""
+        """Pad so that what follows after `skip` bytes is aligned, and point to what follows."""
         self.buffer += bytes(-(len(self.buffer) + skip) % alignment)
         at = len(self.buffer)
         _OFFSET.pack_into(self.buffer, pointer, at - pointer)

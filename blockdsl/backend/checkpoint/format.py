@@ -24,6 +24,7 @@ Array = npt.NDArray[Any]
 
 IDENTIFIER = b"ODTC"
 VERSION = 2
+GROUP = "group0"  # the one optimizer group that onnxruntime-training reads and writes
 
 SCHEMA = {
     "Checkpoint": {

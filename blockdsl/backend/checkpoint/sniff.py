@@ -14,7 +14,7 @@ _MODEL_TAGS = b"\x12\x1a\x22\x28\x32\x3a\x42\x72"
 
 
 def looks_like(begin: bytes) -> str:
-    """Names the kind of a file that is not a checkpoint.
+    """Name the kind of a file that is not a checkpoint.
 
     Args:
         begin: Its first few hundred bytes.

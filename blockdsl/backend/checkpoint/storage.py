@@ -37,7 +37,7 @@ _HIGHEST_THRESHOLD = 2_000_000_000  # leaves the rest of a flatbuffer for names 
 
 
 def load(path: StrPath) -> Checkpoint:
-    """Reads a checkpoint.
+    """Read a checkpoint.
 
     The file is read once, into memory of which the arrays are writable views: they keep all of it
     alive until the last of them is gone.
@@ -64,7 +64,7 @@ def load(path: StrPath) -> Checkpoint:
 
 
 def loads(buffer: bytes | bytearray | memoryview) -> Checkpoint:
-    """Reads a checkpoint from memory; see `load`.
+    """Read a checkpoint from memory; see `load`.
 
     Args:
         buffer: The contents of a checkpoint file. They are copied.
@@ -99,7 +99,7 @@ def save(
     *,
     external_data_threshold: int = EXTERNAL_DATA_THRESHOLD,
 ) -> None:
-    """Writes a checkpoint. What stood at `path` stays, whole, until the new one is on the disk.
+    """Write a checkpoint. What stood at `path` stays, whole, until the new one is on the disk.
 
     Args:
         checkpoint: What to write.
@@ -180,7 +180,7 @@ def _used_from(path: Path, data: Path) -> int | None:
 
 @contextmanager
 def _placed(data: Path, encoded: Encoded, used_from: int | None) -> Iterator[None]:
-    """Writes external data beside those in use; when the block ends, it is they that are in use."""
+    """Write external data beside those in use; when the block ends, it is they that are in use."""
     end = None if used_from is None else data.stat().st_size
     try:
         if encoded.external:

@@ -14,5 +14,5 @@ open_module = SessionModule
 
 
 def load_state(path: StrPath) -> SessionState:
-    """Reads a checkpoint."""
+    """Read a checkpoint."""
     return SessionState(checkpoint.load(path))

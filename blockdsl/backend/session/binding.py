@@ -14,6 +14,7 @@ from blockdsl.backend.in_place import InPlaceCheck
 from blockdsl.backend.providers import Device
 from blockdsl.backend.reason import reason
 from blockdsl.backend.session.load import OpenSession
+from blockdsl.backend.values import is_text
 from blockdsl.errors import EngineError
 
 Feed: TypeAlias = "Array | ort.OrtValue"
@@ -68,7 +69,7 @@ class BoundSession:
             self._binding.bind_ortvalue_output(name, target.value)
 
     def run(self, feeds: Sequence[Feed], *, on_device: bool = False) -> list[Any]:
-        """Runs once.
+        """Run once.
 
         Args:
             feeds: One array or OrtValue per name in `feeds`.
@@ -81,7 +82,7 @@ class BoundSession:
             EngineError: The runtime failed; a buffer may hold the result of a run cut short.
         """
         try:
-            if any(_is_text(feed) for feed in feeds):
+            if any(map(is_text, feeds)):
                 return self._run_unbound(feeds)
             self._run_bound(feeds, on_device)
         except Exception as error:  # the runtime's classes have no common base
@@ -121,8 +122,4 @@ class BoundSession:
         for buffer, value in zip(self._outputs.values(), values[len(self._results) :], strict=True):
             buffer.write(value)
         results = [np.array(value) for value in values[: len(self._results)]]
-        return [array if _is_text(array) else wrap(array) for array in results]
-
-
-def _is_text(feed: Feed) -> bool:
-    return isinstance(feed, np.ndarray) and feed.dtype.kind in "OUS"
+        return [array if is_text(array) else wrap(array) for array in results]

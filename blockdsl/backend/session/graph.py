@@ -10,8 +10,9 @@ gradients become outputs. Two forms are made, each of which runs the batch once:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from onnx import (
@@ -26,10 +27,10 @@ from onnx import (
 
 from blockdsl.backend.walk import called_functions, reads
 from blockdsl.errors import EngineError, near
+from blockdsl.graph.layout import BUFFER, RESET
+from blockdsl.graph.schema import MICROSOFT
 from blockdsl.graph.tensor import TensorType
 
-BUFFER_SUFFIX = "_grad.accumulation.buffer"
-RESET_INPUT = "lazy_reset_grad"
 _FLOAT_SUMS = {TensorProto.BFLOAT16}  # types that the CPU cannot add
 
 
@@ -60,7 +61,7 @@ class TrainingGraph:
 
 
 def overwrite_form(model: ModelProto, parameters: Collection[str]) -> TrainingGraph:
-    """Turns a training model into its overwrite form, in linear time.
+    """Turn a training model into its overwrite form, in linear time.
 
     Args:
         model: The training model; it is taken over and changed.
@@ -83,10 +84,10 @@ def overwrite_form(model: ModelProto, parameters: Collection[str]) -> TrainingGr
     user_outputs = [v for v in graph.output if v.name not in flags]
     names = _Names(nodes, [*inputs, *constants], [v.name for v in user_outputs])
     result = TrainingGraph(model, [], [v.name for v in user_outputs], [])
-    outputs, dropped = list(user_outputs), {RESET_INPUT}
+    outputs, dropped = list(user_outputs), {RESET}
     for node in accumulators:
         target, value, flag = node.input
-        parameter = target.removesuffix(BUFFER_SUFFIX)
+        parameter = target.removesuffix(BUFFER)
         kind = inputs.get(target)
         if kind is None or parameter not in parameters:
             raise EngineError(_stranger(target, parameter, parameters))
@@ -185,7 +186,7 @@ class _Names:
 
 
 def _is_accumulator(node: NodeProto) -> bool:
-    return node.op_type == "InPlaceAccumulatorV2" and node.domain == "com.microsoft"
+    return node.op_type == "InPlaceAccumulatorV2" and node.domain == MICROSOFT
 
 
 def _check_overwrites(node: NodeProto, flag: str, constants: dict[str, TensorProto]) -> None:
@@ -212,7 +213,7 @@ def _addition(old: str, gradient: str, new: str, elem_type: int) -> list[NodePro
 
 
 def _drop_flags(graph: GraphProto, flags: set[str], nodes: Sequence[NodeProto]) -> None:
-    """Deletes the constant flags of accumulators, of which the runtime would warn as unused."""
+    """Delete the constant flags of accumulators, of which the runtime would warn as unused."""
     unread = flags.difference(*map(reads, nodes))
     for index in reversed(range(len(graph.initializer))):
         if graph.initializer[index].name in unread:
@@ -243,8 +244,8 @@ def _tensor_type(value: ValueInfoProto) -> TensorType:
     return kind
 
 
-def _replace(container, kept) -> None:  # type: ignore[no-untyped-def]
-    """Sets a repeated field to some of its own elements; they survive its being emptied."""
+def _replace(container: Any, kept: Iterable[Any]) -> None:
+    """Set a repeated field to some of its own elements; they survive its being emptied."""
     copies = list(kept)
     del container[:]
     container.extend(copies)

@@ -36,7 +36,7 @@ class OpenSession:
 
 
 def load_rewritable(path: StrPath, what: str) -> ModelProto:
-    """Reads a model that the session engine rewrites before it runs it.
+    """Read a model that the session engine rewrites before it runs it.
 
     Large weights in separate files stay there: `open_session` hands them to the runtime.
 
@@ -64,7 +64,7 @@ def open_session(
     options: ort.SessionOptions | None = None,
     folder: StrPath = ".",
 ) -> OpenSession:
-    """Opens a session.
+    """Open a session.
 
     Args:
         model: The model, or the file of one that is run as it is.

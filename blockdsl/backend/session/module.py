@@ -14,7 +14,7 @@ from blockdsl.backend.buffer import Buffer
 from blockdsl.backend.engine import Array
 from blockdsl.backend.export import export_for_inference
 from blockdsl.backend.feeds import check_feeds
-from blockdsl.backend.files import StrPath, is_ort_format
+from blockdsl.backend.files import StrPath
 from blockdsl.backend.in_place import InPlaceCheck
 from blockdsl.backend.providers import Device
 from blockdsl.backend.session.binding import BoundSession
@@ -76,7 +76,7 @@ class SessionModule:
         self._eval_model = eval_model
 
     def train_step(self, inputs: Sequence[Any]) -> list[Any]:
-        """Runs forward and backward; the gradients are written or, if not reset, added to."""
+        """Run forward and backward; the gradients are written or, if not reset, added to."""
         self._check_values()
         feeds = check_feeds(self._specs[TRAINING], inputs, TRAINING)
         if self._accumulates and self._accumulating is None:
@@ -88,7 +88,7 @@ class SessionModule:
         return outputs
 
     def eval_step(self, inputs: Sequence[Any]) -> list[Any]:
-        """Runs the evaluation model."""
+        """Run the evaluation model."""
         if self._evaluation is None:
             raise EngineError(
                 "Eval model was not provided. Make the module with an eval model to evaluate."
@@ -98,7 +98,7 @@ class SessionModule:
         return self._evaluation.run(feeds, on_device=_all_ort_values(feeds))
 
     def lazy_reset_grad(self) -> None:
-        """Makes the next training step overwrite the gradients."""
+        """Make the next training step overwrite the gradients."""
         self._accumulates = False
 
     def input_names(self, training: bool) -> list[str]:
@@ -125,7 +125,7 @@ class SessionModule:
         return np.concatenate([np.empty(0, np.float32), *(a.astype(np.float32) for a in arrays)])
 
     def write_parameters(self, flat: Array, trainable_only: bool) -> None:
-        """Sets the parameters from what `read_parameters` gives; completes a nominal state."""
+        """Set the parameters from what `read_parameters` gives; complete a nominal state."""
         if trainable_only and self.state.nominal:
             raise StateError(
                 "For nominal checkpoint state, all parameters need to be loaded: give a buffer of "
@@ -145,19 +145,13 @@ class SessionModule:
             self.state.nominal = False
 
     def export_model_for_inferencing(self, path: StrPath, output_names: Sequence[str]) -> None:
-        """Writes the part of the eval model that some outputs need, with the current parameters."""
+        """Write the part of the eval model that some outputs need, with the current parameters."""
         if self._eval_model is None:
             raise EngineError(
                 "Eval model was not provided. Cannot export a model for inferencing: make the "
                 "module with an eval model."
             )
         self._check_values()
-        if is_ort_format(self._eval_model):
-            raise EngineError(
-                f"The eval model '{os.fspath(self._eval_model)}' is in the .ort format, whose "
-                "graph is fixed, so that no inference model can be made of it. Make the module "
-                "with the .onnx file that lies beside it."
-            )
         export_for_inference(
             self._eval_model,
             path,
@@ -215,8 +209,8 @@ class SessionModule:
                     f"The training model trains '{name}', which is frozen in the checkpoint. "
                     f"{_TOGETHER}"
                 )
-        without = [n for n in filter(self.state.is_trainable, self.state.parameter_names())
-                   if n not in gradients]  # fmt: skip
+        trainable = filter(self.state.is_trainable, self.state.parameter_names())
+        without = [name for name in trainable if name not in gradients]
         if without and not gradients:
             raise ArtifactError(
                 f"The model '{os.fspath(train_model)}' is not a training model: it computes no "

@@ -25,10 +25,10 @@ from blockdsl.backend.session.load import load_rewritable, open_session
 from blockdsl.backend.session.module import SessionModule
 from blockdsl.backend.session.state import OptimizerState
 from blockdsl.errors import EngineError, near
+from blockdsl.graph.layout import NEW
 from blockdsl.graph.tensor import TensorType, elem_type_of, is_static
 
 OPTIMIZER = "optimizer model"
-NEW = ".out"
 SCHEDULE = ("learning_rate", "step")  # the inputs that are fed anew in every step
 
 
@@ -103,7 +103,7 @@ class PlainOptimizer:
         return self._state.step
 
     def step(self) -> None:
-        """Takes one step along the gradients, which stay as they are."""
+        """Take one step along the gradients, which stay as they are."""
         self._bind()
         schedule = {
             "learning_rate": np.full(1, self._state.learning_rate, np.float32),
@@ -113,7 +113,7 @@ class PlainOptimizer:
         self._state.step += 1
 
     def _bind(self) -> None:
-        """Binds the session to the store's memory, anew if any of it has been replaced."""
+        """Bind the session to the store's memory, anew if any of it has been replaced."""
         memory = {name: self._memory(*source) for name, source in self._sources.items()}
         if self._bound.keys() == memory.keys() and all(
             memory[name] is held for name, held in self._bound.items()
@@ -157,7 +157,7 @@ class PlainOptimizer:
 
 
 def open_stepper(module: SessionModule, path: StrPath) -> PlainOptimizer:
-    """Opens an optimizer model over the state of a module.
+    """Open an optimizer model over the state of a module.
 
     Raises:
         ModelFileError: The file is missing or no model.

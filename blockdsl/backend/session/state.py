@@ -9,14 +9,12 @@ import numpy as np
 
 from blockdsl.backend import checkpoint as codec
 from blockdsl.backend.buffer import Buffer
-from blockdsl.backend.checkpoint import Checkpoint, OptimizerGroup
+from blockdsl.backend.checkpoint import GROUP, Checkpoint, OptimizerGroup
 from blockdsl.backend.engine import Array, Property
 from blockdsl.backend.files import StrPath
 from blockdsl.backend.providers import CPU, Device
 from blockdsl.errors import EngineError, StateError, UnknownParameterError, near
 from blockdsl.graph.tensor import TensorType, elem_type_of
-
-GROUP = "group0"  # the one optimizer group that onnxruntime-training knows
 
 
 @dataclass
@@ -153,7 +151,7 @@ class SessionState:
         return self.optimizers.setdefault(GROUP, OptimizerState())
 
     def settle(self, device: Device, types: Mapping[str, TensorType]) -> None:
-        """Fits the state to a training model: its device, and the shapes of its parameters.
+        """Fit the state to a training model: its device, and the shapes of its parameters.
 
         Raises:
             EngineError: A parameter has another type than in the model, or the state lies on
@@ -175,7 +173,7 @@ class SessionState:
                     slots.update({name: b.to(device) for name, b in slots.items()})
 
     def save(self, path: StrPath, include_optimizer_state: bool) -> None:
-        """Writes a checkpoint; the old file stands until the new one is complete."""
+        """Write a checkpoint; the old file stands until the new one is complete."""
         arrays = {name: self._values[name].array for name in self.parameter_names()}
         groups = {n: o.group(n) for n, o in self.optimizers.items()}
         codec.save(
@@ -192,7 +190,7 @@ class SessionState:
     def _check_type(self, name: str, wanted: TensorType) -> None:
         value = self.value(name)
         held = TensorType(elem_type_of(value.dtype), value.shape)
-        if wanted.elem_type == held.elem_type and _fits(held, wanted):
+        if wanted.elem_type == held.elem_type and wanted.admits(value.shape):
             return
         if self.nominal and not self._settled and wanted.elem_type == held.elem_type:
             shape = tuple(dim for dim in wanted.shape or () if isinstance(dim, int))
@@ -202,13 +200,3 @@ class SessionState:
             f"The parameter '{name}' is {held} in the checkpoint but {wanted} in the model. "
             "The two come from different runs of generate_artifacts."
         )
-
-
-def _fits(held: TensorType, wanted: TensorType) -> bool:
-    """Whether a static shape is one that the model allows."""
-    if wanted.shape is None or held.shape is None:
-        return True
-    pairs = zip(held.shape, wanted.shape, strict=False)
-    return len(held.shape) == len(wanted.shape) and all(
-        not isinstance(there, int) or here == there for here, there in pairs
-    )

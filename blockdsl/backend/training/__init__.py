@@ -2,12 +2,11 @@
 
 from blockdsl.backend.training.module import TrainingModule
 from blockdsl.backend.training.optimizer import open_stepper
-from blockdsl.backend.training.state import TrainingState, UnsupportedTypeError
+from blockdsl.backend.training.state import TrainingState
 
 __all__ = [
     "TrainingModule",
     "TrainingState",
-    "UnsupportedTypeError",
     "load_state",
     "open_module",
     "open_stepper",

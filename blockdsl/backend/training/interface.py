@@ -13,10 +13,8 @@ from blockdsl.backend.providers import load_runtime
 from blockdsl.backend.training.native import reporting
 from blockdsl.backend.training.state import TrainingState
 from blockdsl.errors import ArtifactError, near
+from blockdsl.graph.layout import BUFFER, RESET
 from blockdsl.graph.tensor import TensorType, elem_type_of
-
-BUFFER = "_grad.accumulation.buffer"
-RESET = "lazy_reset_grad"
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Interface:
 
 
 def read_interface(path: str, what: str, options: Any) -> Interface:
-    """Reads the inputs of an ONNX model or of one in ONNX Runtime's own format."""
+    """Read the inputs of an ONNX model or of one in ONNX Runtime's own format."""
     name = f"The {what} '{path}'"
     if is_ort_format(path, what):
         with reporting(f"Loading the {what} '{path}'"):
@@ -41,7 +39,7 @@ def read_interface(path: str, what: str, options: Any) -> Interface:
 
 
 def check_fit(model: Interface, state: TrainingState, *, training: bool) -> None:
-    """Checks that a model is what it is taken for and that its parameters are the state's.
+    """Check that a model is what it is taken for and that its parameters are the state's.
 
     Raises:
         ArtifactError: The training and the eval model are confused, or the model and the
@@ -75,7 +73,7 @@ def check_fit(model: Interface, state: TrainingState, *, training: bool) -> None
     for name in names:
         value, declared = state.parameter(name), inputs[name]
         data = value.data
-        if declared.elem_type != elem_type_of(data.dtype) or not _fits(data.shape, declared):
+        if declared.elem_type != elem_type_of(data.dtype) or not declared.admits(data.shape):
             given = TensorType(elem_type_of(data.dtype), data.shape)
             raise ArtifactError(
                 f"{model.file} declares the parameter '{name}' as {declared}, the checkpoint holds "
@@ -86,15 +84,6 @@ def check_fit(model: Interface, state: TrainingState, *, training: bool) -> None
                 f"The checkpoint says that '{name}' is trained, but {model.file} has no gradient "
                 f"of it (no input '{name}{BUFFER}'). {together}"
             )
-
-
-def _fits(shape: tuple[int, ...], declared: TensorType) -> bool:
-    if declared.shape is None:
-        return True
-    return len(shape) == len(declared.shape) and all(
-        not isinstance(wanted, int) or wanted == size
-        for wanted, size in zip(declared.shape, shape, strict=True)
-    )
 
 
 def _type(text: str, shape: list[Any]) -> TensorType:

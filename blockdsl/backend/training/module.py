@@ -57,7 +57,7 @@ class TrainingModule:
         state.modules.add(self)
 
     def train_step(self, inputs: Sequence[Any]) -> list[Any]:
-        """Runs forward and backward and adds to the gradients, which all modules share."""
+        """Run forward and backward and add to the gradients, which all modules share."""
         outputs = self._passes[True](inputs)
         if len(self.state.modules) > 1:
             for other in self.state.modules:
@@ -74,15 +74,15 @@ class TrainingModule:
         return {name: gradient for name, gradient in found.items() if gradient is not None}
 
     def keep_gradients(self) -> None:
-        """Notes where they are, before another module takes their place in the state."""
+        """Note where they are, before another module takes their place in the state."""
         self._own = self.gradients()
 
     def eval_step(self, inputs: Sequence[Any]) -> list[Any]:
-        """Runs the evaluation model."""
+        """Run the evaluation model."""
         return self._passes[False](inputs)
 
     def lazy_reset_grad(self) -> None:
-        """Makes the next training step overwrite the gradients."""
+        """Make the next training step overwrite the gradients."""
         self._native.lazy_reset_grad()
 
     def input_names(self, training: bool) -> list[str]:
@@ -110,7 +110,7 @@ class TrainingModule:
         return np.concatenate([np.empty(0, np.float32), *arrays], dtype=np.float32)
 
     def write_parameters(self, flat: Array, trainable_only: bool) -> None:
-        """Sets the parameters from one flat array; completes a nominal state."""
+        """Set the parameters from one flat array; complete a nominal state."""
         if self.state.nominal:
             buffer = wrap(np.require(flat, requirements=["C", "A"]))
             with reporting("Copying the buffer to the parameters"):
@@ -124,7 +124,7 @@ class TrainingModule:
             parameter.data = part.astype(data.dtype).reshape(data.shape)
 
     def export_model_for_inferencing(self, path: StrPath, output_names: Sequence[str]) -> None:
-        """Writes the inference model with the current parameters."""
+        """Write the inference model with the current parameters."""
         assert self._eval_model is not None, "the API asks for an eval model first"
         export_for_inference(
             self._eval_model,

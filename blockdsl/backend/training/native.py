@@ -16,8 +16,6 @@ from blockdsl.backend.providers import Device, has_training_api, load_runtime
 from blockdsl.backend.reason import reason
 from blockdsl.errors import BlockError, EngineError
 
-GROUP = "group0"  # the one optimizer group that the C optimizer reads and writes
-
 
 @cache
 def native() -> Any:
@@ -50,7 +48,7 @@ def default_options() -> Any:
 
 @contextmanager
 def reporting(what: str) -> Iterator[None]:
-    """Turns an exception of the C classes into an `EngineError` that says what was being done."""
+    """Turn an exception of the C classes into an `EngineError` that says what was being done."""
     try:
         yield
     except BlockError:

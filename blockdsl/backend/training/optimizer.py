@@ -9,14 +9,15 @@ from typing import Any
 
 from onnx import ModelProto
 
-from blockdsl.backend.checkpoint import OptimizerGroup
+from blockdsl.backend.checkpoint import GROUP, OptimizerGroup
 from blockdsl.backend.engine import Stepper
 from blockdsl.backend.files import is_ort_format, read_model
 from blockdsl.backend.session.optimizer import PlainOptimizer
 from blockdsl.backend.training.module import TrainingModule
-from blockdsl.backend.training.native import GROUP, native, native_device, reporting
+from blockdsl.backend.training.native import native, native_device, reporting
 from blockdsl.backend.training.slots import SlotStore
 from blockdsl.errors import StateError
+from blockdsl.graph.schema import MICROSOFT
 
 # The optimizers that the C class knows, with the slots that it looks for in a checkpoint.
 ALGORITHMS: dict[str, tuple[str, ...]] = {
@@ -64,7 +65,7 @@ class NativeStepper:
         return self._group.step
 
     def step(self) -> None:
-        """Takes one step."""
+        """Take one step."""
         with reporting("An optimizer step"):
             self._native.optimizer_step()
         self._group.step += 1
@@ -95,7 +96,7 @@ class DeferredStepper:
         return self._stepper().step_count
 
     def step(self) -> None:
-        """Takes one step."""
+        """Take one step."""
         self._stepper().step()
 
     def _stepper(self) -> Stepper:
@@ -105,7 +106,7 @@ class DeferredStepper:
 
 
 def open_stepper(module: TrainingModule, optimizer_model: str) -> Stepper:
-    """Opens an optimizer model over the state of a module.
+    """Open an optimizer model over the state of a module.
 
     Raises:
         ModelFileError: The file is missing or no model.
@@ -126,14 +127,14 @@ def open_stepper(module: TrainingModule, optimizer_model: str) -> Stepper:
         open_it = partial(open_native, ())  # of what kind it is cannot be seen
     else:
         model = read_model(optimizer_model, "optimizer model", weights=False)
-        called = {node.op_type for node in model.graph.node if node.domain == "com.microsoft"}
+        called = {node.op_type for node in model.graph.node if node.domain == MICROSOFT}
         known = [slots for name, slots in ALGORITHMS.items() if name in called]
         open_it = partial(open_native, known[0]) if known else partial(open_plain, model)
     return DeferredStepper(open_it) if module.state.nominal else open_it()
 
 
 def _check_slots(model: str, group: OptimizerGroup, slots: tuple[str, ...]) -> None:
-    """Checks that the state of another optimizer is not taken for this one's."""
+    """Check that the state of another optimizer is not taken for this one's."""
     for name, held in group.slots.items():
         if not set(slots) <= held.keys():
             raise StateError(

@@ -12,12 +12,12 @@ import numpy as np
 
 from blockdsl.backend import checkpoint as codec
 from blockdsl.backend.buffer import wrap
-from blockdsl.backend.checkpoint import Checkpoint, OptimizerGroup
+from blockdsl.backend.checkpoint import GROUP, Checkpoint, OptimizerGroup
 from blockdsl.backend.engine import Array, Property
 from blockdsl.backend.files import StrPath
 from blockdsl.backend.session.state import OptimizerState
-from blockdsl.backend.training.native import GROUP, native, reporting
-from blockdsl.errors import CheckpointError, EngineError
+from blockdsl.backend.training.native import native, reporting
+from blockdsl.errors import CheckpointError, UnsupportedTypeError
 
 # What the C classes load of frozen parameters; they train float32 alone.
 _LOADABLE = frozenset(
@@ -28,10 +28,6 @@ _LOADABLE = frozenset(
         *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)),
     ]
 )
-
-
-class UnsupportedTypeError(EngineError):
-    """The C classes cannot hold or train parameters of some type; the session engine can."""
 
 
 class TrainingParameter:
@@ -103,7 +99,7 @@ class TrainingState:
         return self._without_values is not None
 
     def complete(self) -> None:
-        """Notes that all parameters of a nominal state have values now."""
+        """Note that all parameters of a nominal state have values now."""
         self._without_values = None
 
     def parameter_names(self) -> list[str]:
@@ -115,7 +111,7 @@ class TrainingState:
         return TrainingParameter(self, name)
 
     def save(self, path: StrPath, include_optimizer_state: bool) -> None:
-        """Writes a checkpoint; the old file stands until the new one is complete."""
+        """Write a checkpoint; the old file stands until the new one is complete."""
         if self._without_values is None:
             parameters = [self.parameter(name) for name in sorted(self._names)]
             trainable = {p.name: p.data for p in parameters if p.requires_grad}
@@ -126,7 +122,7 @@ class TrainingState:
         codec.save(Checkpoint(trainable, frozen, self.nominal, groups, self.properties), path)
 
     def adopt(self, optimizer: Any) -> None:
-        """Notes that a C optimizer works on this state, and holds its moments."""
+        """Note that a C optimizer works on this state and holds its moments."""
         self._optimizer, self._plain = optimizer, None
         self.groups[GROUP].slots = {}
 

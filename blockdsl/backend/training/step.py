@@ -11,10 +11,8 @@ from blockdsl.backend.buffer import is_native, to_array, wrap
 from blockdsl.backend.feeds import InputSpec, check_feeds
 from blockdsl.backend.providers import load_runtime
 from blockdsl.backend.training.native import native, reporting
-from blockdsl.backend.values import as_array
-
-# Running statistics are accumulated in the graph and returned for no other reason.
-_HIDDEN = ".accumulation.out"
+from blockdsl.backend.values import as_array, is_text
+from blockdsl.graph.layout import ACCUMULATED
 
 
 class Pass:
@@ -40,7 +38,8 @@ class Pass:
     ) -> None:
         self._what = what
         self._specs = specs
-        self._kept = [i for i, name in enumerate(outputs) if not name.endswith(_HIDDEN)]
+        # Running statistics are accumulated in the graph and returned for no other reason.
+        self._kept = [i for i, name in enumerate(outputs) if not name.endswith(ACCUMULATED)]
         self._copied = {i for i in self._kept if outputs[i] in parameters}
         self._run = run
         self._run_values = run_values
@@ -48,13 +47,13 @@ class Pass:
         self.output_names = [outputs[i] for i in self._kept]
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
-        """Runs the model; gives one OrtValue per output."""
+        """Run the model; give one OrtValue per output."""
         feeds = check_feeds(self._specs, inputs, self._what)
         fetches = native().OrtValueVector()
         with reporting(f"A step of the {self._what}"):
             if all(isinstance(feed, np.ndarray) and is_native(feed.dtype) for feed in feeds):
                 self._run(feeds, fetches)
-            elif any(_is_text(feed) for feed in feeds):
+            elif any(map(is_text, feeds)):
                 # No OrtValue can be made of strings: then all must be arrays.
                 self._run([as_array(feed) for feed in feeds], fetches)
             else:
@@ -66,10 +65,6 @@ class Pass:
                     vector.push_back(value._ortvalue)
                 self._run_values(vector, fetches)
         python = load_runtime().OrtValue
-        values = {i: python(fetches[i]) for i in self._kept}
-        values.update((i, wrap(np.array(to_array(values[i])))) for i in self._copied)
-        return list(values.values())
-
-
-def _is_text(feed: Any) -> bool:
-    return isinstance(feed, np.ndarray) and feed.dtype.kind in "OUS"
+        results = {i: python(fetches[i]) for i in self._kept}
+        results.update((i, wrap(np.array(to_array(results[i])))) for i in self._copied)
+        return list(results.values())

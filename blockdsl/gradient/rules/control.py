@@ -18,11 +18,11 @@ from blockdsl.gradient.engine import pull_back
 from blockdsl.gradient.functions import spliced
 from blockdsl.gradient.registry import vjp
 from blockdsl.graph import activate, current, op
-from blockdsl.graph.control import close, scan
-from blockdsl.graph.index import reads
+from blockdsl.graph.control import choose, close, scan
 from blockdsl.graph.model import Graph
 from blockdsl.graph.shapes import permuted, zeros_like
 from blockdsl.graph.value import Value
+from blockdsl.graph.walk import reads
 
 Captured = Mapping[str, Value]
 """The cotangents of tensors that bodies read of the scope around them."""
@@ -86,7 +86,7 @@ def scan_(
     def keep(carried: list[Value], slices: list[Value]) -> Any:
         return spliced(current(), body, [*carried, *slices])[:count], carried
 
-    _, saved = scan(keep, states, inputs)
+    saved = scan(keep, states, inputs)[1] if count else []
     captured = _captured([body], wanted)
     dstates, dinputs, dcaptured = _backwards(
         body, [*saved, *inputs], count, [g[i] for i in range(count)], outputs, captured
@@ -115,10 +115,13 @@ def loop(
         going = child.add_input(child.names.unique("going"), TensorProto.BOOL, [])
         states = [_body_input(child, v, i) for v, i in zip(v_initial, body.input[2:], strict=True)]
         outputs = spliced(child, body, [number, going, *states])
+        for state, new in zip(states, outputs[1:], strict=False):
+            _check_shape(state, new)
         close(child, [*outputs[: count + 1], number, *states])
-    results = op.Loop(m, cond, *v_initial, body=child.proto.graph, outputs=2 * count + 1)
-    saved = list(results[count:])
     going_on = current().add_constant(np.array(True))
+    start = going_on if cond is None else cond
+    results = op.Loop(m, start, *v_initial, body=child.proto.graph, outputs=2 * count + 1)
+    saved = list(results[count:])
     captured = _captured([body], wanted)
     cotangents = [g[i] for i in range(len(body.output) - 1)]
     dstates, _, dcaptured = _backwards(
@@ -180,7 +183,14 @@ def _backwards(
     start = [*(dstates[i] for i in floating), *(zeros_like(value) for value in outer)]
     if not start and not sliced:
         return [None] * count, [None] * len(slices), {}
-    ends, stacked = scan(step, start, [*saved, *(doutputs[i] for i in flowing)], reverse=True)
+    given = [*saved, *(doutputs[i] for i in flowing)]
+    if going is None:
+        ends, stacked = scan(step, start, given, reverse=True)
+    else:
+        # The kernels of Scan take no tensors of length zero, which a loop without steps leaves.
+        some = op.Shape(saved[0]).squeeze(0) > 0
+        ends = choose(some, lambda: scan(step, start, given, reverse=True)[0], lambda: start)
+        stacked = []
     found_states: list[Value | None] = [None] * count
     found_slices: list[Value | None] = [None] * len(slices)
     for i, value in zip(floating, ends, strict=False):
@@ -198,6 +208,11 @@ def _captured(bodies: Iterable[GraphProto], wanted: frozenset[str]) -> list[str]
         node = NodeProto()
         node.attribute.add().g.CopyFrom(body)
         for name in sorted(reads(node) & wanted):
+            if not graph.is_tensor(name):
+                raise GradientError(
+                    f"The body of a loop or branch reads {name!r}, which is no tensor: there is no "
+                    f"gradient of that. Join the sequence first, with ConcatFromSequence."
+                )
             if graph.type_of(name).is_float:
                 found[name] = None
     return list(found)
@@ -210,6 +225,17 @@ def _body_input(child: Graph, initial: Value, declared: Any) -> Value:
             f"no gradient of that. Carry a tensor."
         )
     return child.add_input(child.names.unique("state"), initial.elem_type, initial.shape)
+
+
+def _check_shape(state: Value, new: Value) -> None:
+    old_shape, new_shape = state.type.shape or (), new.type.shape or ()
+    for before, after in zip(old_shape, new_shape, strict=False):
+        if isinstance(before, int) and isinstance(after, int) and before != after:
+            raise GradientError(
+                f"The loop carries a tensor that changes its shape from step to step, from "
+                f"{state.type} to {new.type}: there is no gradient of that. Return its parts from "
+                f"the steps instead: a loop stacks what its body returns after the states."
+            )
 
 
 def _forward(x: Value, axis: int, flip: int) -> Value:

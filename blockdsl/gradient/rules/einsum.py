@@ -15,7 +15,8 @@ from functools import reduce
 import numpy as np
 
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.placing import length_of, numbers_to
+from blockdsl.gradient.rules.placing import length_of
+from blockdsl.gradient.rules.reshaping import identity
 from blockdsl.graph import op
 from blockdsl.graph.shapes import concat_shape, expand, permuted, sum_to
 from blockdsl.graph.value import Value
@@ -108,13 +109,8 @@ def _without_repeats(
             continue
         distinct.append(next(free))
         terms.append([letter, distinct[-1]])
-        factors.append(_identity(x, _axis_of(x, wanted, i)))
+        factors.append(identity(length_of(x, _axis_of(x, wanted, i)), x))
     return distinct
-
-
-def _identity(x: Value, axis: int) -> Value:
-    numbers = numbers_to(length_of(x, axis), x.graph)
-    return op.Equal(numbers.unsqueeze(0), numbers.unsqueeze(1)).cast(x.elem_type)
 
 
 def _sum_of_products(

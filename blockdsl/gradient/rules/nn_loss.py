@@ -6,16 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
 
 from blockdsl.gradient.registry import vjp
 from blockdsl.gradient.rules.scattering import add_along, count_of, scatter
 from blockdsl.graph import op
-from blockdsl.graph.portable import where
+from blockdsl.graph.portable import where, widened
 from blockdsl.graph.shapes import expand_like, reshape, shape_of, typed_as
 from blockdsl.graph.value import Value
-
-_NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
 @vjp("SoftmaxCrossEntropyLoss")
@@ -90,8 +87,7 @@ class _Terms:
         ignore_index: int | None,
         reduction: str,
     ) -> _Terms:
-        if g.elem_type in _NARROW:
-            g = g.cast(TensorProto.FLOAT)
+        g = widened(g)
         valid = None
         if ignore_index is not None:
             valid = ~labels.equal(ignore_index)

@@ -19,11 +19,9 @@ from blockdsl.gradient.rules.reshaping import reshape_to
 from blockdsl.gradient.rules.scattering import count_of
 from blockdsl.gradient.rules.windows import divided
 from blockdsl.graph import op
-from blockdsl.graph.portable import sign, where
+from blockdsl.graph.portable import sign, where, widened
 from blockdsl.graph.shapes import dims_of, reshape, reshape_like, size_of, sum_to
 from blockdsl.graph.value import Value
-
-_NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
 @vjp("BatchNormalization")
@@ -54,18 +52,18 @@ def batch_normalization(
     if not training_mode and not (x.graph.opset() < 14 and y.declared(1)):
         return _by_given_statistics(g[0], x, scale, bias, mean, var, epsilon)
     axes = [0, *range(2, x.rank)]
-    wide = _wide(x)
+    wide = widened(x)
     z, root = standardized(wide, axes, epsilon)
-    rest, total, aligned = through_standardized(_wide(g[0]), z, axes)
-    dx = _channels(_wide(scale), x) * root * rest
+    rest, total, aligned = through_standardized(widened(g[0]), z, axes)
+    dx = _channels(widened(scale), x) * root * rest
     dmean = dvar = None
     fresh = (1 - momentum) / size_of(wide, axes)
     if g.flows(1):
         dmean = (g[1] * momentum).cast(mean.elem_type)
-        dx = dx + _channels(_wide(g[1]) * fresh, x)
+        dx = dx + _channels(widened(g[1]) * fresh, x)
     if g.flows(2):
         dvar = (g[2] * momentum).cast(var.elem_type)
-        dx = dx + z / root * _channels(_wide(g[2]) * (2 * fresh), x)
+        dx = dx + z / root * _channels(widened(g[2]) * (2 * fresh), x)
     dscale, dbias = (reshape_like(t, scale) for t in (aligned, total))
     return (
         dx.cast(x.elem_type),
@@ -81,9 +79,9 @@ def _by_given_statistics(
 ) -> tuple[Value, ...]:
     """The gradients of batch normalisation in inference form."""
     axes = [0, *range(2, x.rank)]
-    seed, centred = _wide(g), _wide(x) - _channels(_wide(mean), x)
-    root = 1 / (_wide(var) + epsilon).sqrt()
-    slope = _wide(scale) * root
+    seed, centred = widened(g), widened(x) - _channels(widened(mean), x)
+    root = 1 / (widened(var) + epsilon).sqrt()
+    slope = widened(scale) * root
     dx = (seed * _channels(slope, x)).cast(x.elem_type)
     total, aligned = seed.sum(axes), (seed * centred).sum(axes) * root
     return (
@@ -106,12 +104,12 @@ def normalized_by_batch(
         The normalised tensor, and the running mean and variance.
     """
     axes = [0, *range(2, x.rank)]
-    wide = _wide(x)
+    wide = widened(x)
     centre = wide.mean(axes, keepdims=True)
     centred = wide - centre
     spread = centred.square().mean(axes, keepdims=True)
-    slope = _channels(_wide(scale), x) / (spread + epsilon).sqrt()
-    y = centred * slope + _channels(_wide(bias), x)
+    slope = _channels(widened(scale), x) / (spread + epsilon).sqrt()
+    y = centred * slope + _channels(widened(bias), x)
     running_mean, running_var = (
         old * momentum + reshape_like(new, old).cast(old.elem_type) * (1 - momentum)
         for old, new in ((mean, centre), (var, spread))
@@ -125,9 +123,9 @@ def instance_normalization(
 ) -> tuple[Value, Value, Value]:
     """y = scale z + bias        dx = scale r (g - mean g - z mean(g z))        dscale = sum(g z)"""
     axes = list(range(2, x.rank))
-    z, root = standardized(_wide(x), axes, epsilon)
-    rest, total, aligned = through_standardized(_wide(g), z, axes)
-    dx = _channels(_wide(scale), x) * root * rest
+    z, root = standardized(widened(x), axes, epsilon)
+    rest, total, aligned = through_standardized(widened(g), z, axes)
+    dx = _channels(widened(scale), x) * root * rest
     dscale, dbias = (reshape_like(t.sum(0), scale) for t in (aligned, total))
     return dx.cast(x.elem_type), dscale.cast(scale.elem_type), dbias.cast(bias.elem_type)
 
@@ -142,9 +140,9 @@ def group_normalization(
     """
     each, positions = divided(length_of(x, 1), num_groups), count_of(x, range(2, x.rank))
     parts = dims_of(x, [0]), num_groups, each, positions
-    grouped, seed = reshape_to(_wide(x), *parts), reshape_to(_wide(g), *parts)
+    grouped, seed = reshape_to(widened(x), *parts), reshape_to(widened(g), *parts)
     per_group = [1, 1] if x.graph.opset() < 21 else [-1, 1]
-    factor = reshape(_wide(scale), [num_groups, *per_group])
+    factor = reshape(widened(scale), [num_groups, *per_group])
     z, root = standardized(grouped, [2, 3], epsilon)
     rest, _, _ = through_standardized(seed * factor, z, [2, 3])
     dx = reshape_like(root * rest, x)
@@ -169,13 +167,13 @@ def layer_normalization(
     h is scale g.
     """
     axes = list(range(axis % x.rank, x.rank))
-    wide, seed = _wide(x), _wide(g[0])
+    wide, seed = widened(x), widened(g[0])
     if stash_type == wide.elem_type == TensorProto.FLOAT:
         root = y[2]
         z = (wide - y[1]) * root
     else:
         z, root = standardized(wide, axes, epsilon)
-    rest, _, _ = through_standardized(seed * _wide(scale), z, axes)
+    rest, _, _ = through_standardized(seed * widened(scale), z, axes)
     dx = root * rest
     if g.flows(1):
         dx = dx + g[1].cast(wide.elem_type) / size_of(wide, axes)
@@ -191,10 +189,10 @@ def rms_normalization(
 ) -> tuple[Value, Value]:
     """y = scale z, z = x r        dx = r (h - z mean(h z)), h = scale g        dscale = sum(g z)"""
     axes = list(range(axis % x.rank, x.rank))
-    wide, seed = _wide(x), _wide(g)
+    wide, seed = widened(x), widened(g)
     root = 1 / (wide.square().mean(axes, keepdims=True) + epsilon).sqrt()
     z = wide * root
-    h = seed * _wide(scale)
+    h = seed * widened(scale)
     dx = root * (h - z * (h * z).mean(axes, keepdims=True))
     return dx.cast(x.elem_type), sum_to(seed * z, scale).cast(scale.elem_type)
 
@@ -206,7 +204,7 @@ def mean_variance_normalization(g: Value, y: Value, x: Value, *, axes: Sequence[
     e is 1e-9, and where s is 0 so is the term that is divided by it.
     """
     over = [a % x.rank for a in axes]
-    wide, seed, result = _wide(x), _wide(g), _wide(y)
+    wide, seed, result = widened(x), widened(g), widened(y)
     centred = wide - wide.mean(over, keepdims=True)
     spread = centred.square().mean(over, keepdims=True).sqrt()
     slope = (seed * result).mean(over, keepdims=True) / where(spread > 0, spread, 1)
@@ -222,7 +220,7 @@ def local_response_normalization(
 
     The means are over neighbouring channels, the second one over those that have this neighbour.
     """
-    wide, seed = _wide(x), _wide(g)
+    wide, seed = widened(x), widened(g)
     base = bias + alpha * _over_neighbours(wide.square(), size, (size - 1) // 2)
     power = base**-beta
     spread = _over_neighbours(seed * wide * power / base, size, size // 2)
@@ -243,7 +241,7 @@ def lp_normalization(g: Value, y: Value, x: Value, *, axis: int, p: int) -> Valu
 
     Where n is 0 so is the gradient.
     """
-    wide, seed = _wide(x), _wide(g)
+    wide, seed = widened(x), widened(g)
     reduce = op.ReduceL1 if p == 1 else op.ReduceL2
     norm = reduce(wide, axes=[axis], keepdims=1)
     positive = norm > 0
@@ -266,11 +264,6 @@ def through_standardized(g: Value, z: Value, axes: Sequence[int]) -> tuple[Value
     count = size_of(z, axes)
     total, aligned = (t.sum(axes, keepdims=True) for t in (g, g * z))
     return g - total / count - z * (aligned / count), total, aligned
-
-
-def _wide(x: Value) -> Value:
-    """`x` in a type that sums over many terms are exact enough in."""
-    return x.cast(TensorProto.FLOAT) if x.elem_type in _NARROW else x
 
 
 def _channels(x: Value, like: Value) -> Value:

@@ -20,6 +20,7 @@ from blockdsl.gradient.rules.scattering import count_of, scatter
 from blockdsl.graph import op
 from blockdsl.graph.portable import where
 from blockdsl.graph.shapes import concat_shape, dims_of, expand, ones_like, reshape_like, typed_as
+from blockdsl.graph.tensor import NARROW
 from blockdsl.graph.value import Value
 
 _NEAREST = np.array([[1.0]])
@@ -28,8 +29,6 @@ LINEAR = np.array([[1.0, -1], [0, 1]])
 _CUBIC = np.array(  # convolution interpolation with a = -0.75
     [[0, -0.75, 1.5, -0.75], [1, 0, -2.25, 1.25], [0, 0.75, 1.5, -1.25], [0, 0, -0.75, 0.75]]
 )
-
-_NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
 @vjp("GridSample")
@@ -40,7 +39,7 @@ def grid_sample(
 
     A position that is clamped has the gradient zero; one that is rounded has none.
     """
-    elem_type = TensorProto.FLOAT if grid.elem_type in _NARROW else grid.elem_type
+    elem_type = TensorProto.FLOAT if grid.elem_type in NARROW else grid.elem_type
     axes = range(2, x.rank)
     points = reshape_to(
         grid.cast(elem_type), dims_of(grid, [0]), count_of(grid, range(1, grid.rank - 1)), len(axes)
@@ -78,7 +77,7 @@ def affine_grid(
     """y = theta p        dtheta = g pᵀ, summed over the points p: the grid itself, and a 1"""
     rank = 2 if theta.shape[1] in (2, None) else 3
     # Not in float16, in which ONNX Runtime fails on a batch of one.
-    unit = np.eye(rank, rank + 1, dtype=np.float32 if theta.elem_type in _NARROW else theta.dtype)
+    unit = np.eye(rank, rank + 1, dtype=np.float32 if theta.elem_type in NARROW else theta.dtype)
     regular = op.AffineGrid(unit[None], concat_shape([1], size[1:]), align_corners=align_corners)
     count = count_of(g, range(1, g.rank - 1))
     flat = reshape_to(regular.cast(theta.elem_type), count, rank)

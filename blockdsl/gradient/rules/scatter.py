@@ -10,11 +10,10 @@ from blockdsl.gradient.rules.scattering import (
     row_numbers,
     rows_of,
     take_elements,
-    widened,
     write,
 )
 from blockdsl.graph import op
-from blockdsl.graph.portable import equal, where
+from blockdsl.graph.portable import equal, where, widened
 from blockdsl.graph.shapes import expand_like, reshape, reshape_like, zeros_like
 from blockdsl.graph.value import Value
 

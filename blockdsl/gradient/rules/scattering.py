@@ -17,7 +17,7 @@ from onnx import TensorProto
 from blockdsl.errors import GradientError
 from blockdsl.gradient.rules.placing import Count, length_of, numbers_to, padded
 from blockdsl.graph import op
-from blockdsl.graph.portable import where
+from blockdsl.graph.portable import where, widened
 from blockdsl.graph.shapes import (
     ShapeLike,
     concat_shape,
@@ -35,9 +35,6 @@ from blockdsl.graph.value import Value
 
 _FEW = 256
 """Up to how many rows a matrix product sums; measured with onnxruntime 1.19.2 and 1.32 on a CPU."""
-
-_NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-"""What kernels cannot add, or not exactly: sums over many terms are float32."""
 
 
 def add_along(x: Value, indices: Value, count: Count, axis: int) -> Value:
@@ -199,11 +196,6 @@ def add_into(into: Value, indices: Value, x: Value, axis: int) -> Value:
     """`ScatterElements` that adds, from opset 16 on; of a type that `widened` returns."""
     result: Value = op.ScatterElements(into, indices, x, axis=axis, reduction="add")
     return result
-
-
-def widened(x: Value) -> Value:
-    """Terms in a type in which kernels add."""
-    return x.cast(TensorProto.FLOAT) if x.elem_type in _NARROW else x
 
 
 def typed_beside(x: Value, like: Value, axis: int) -> Value:

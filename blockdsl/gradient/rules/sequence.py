@@ -15,6 +15,7 @@ from blockdsl.errors import GradientError
 from blockdsl.gradient.registry import no_gradient, vjp
 from blockdsl.graph import op
 from blockdsl.graph.shapes import concat_shape, dims_of
+from blockdsl.graph.tensor import TensorType
 from blockdsl.graph.value import Value
 
 
@@ -85,6 +86,9 @@ def concat_from_sequence(
             {i: op.Gather(g, np.array(i, np.int64), axis=axis) for i in range(length)}
         )
     elements = [op.SequenceAt(input_sequence, np.array(i, np.int64)) for i in range(length)]
+    for element in elements:
+        if element.type.shape is None:  # a sequence that began empty may hold tensors of any rank
+            element.graph.annotate(element, TensorType(element.elem_type, (None,) * g.rank))
     sizes = concat_shape(*(dims_of(e, [axis]) for e in elements))
     parts = op.Split(g, sizes, axis=axis, outputs=length)
     return SequenceCotangent(dict(enumerate(parts)))

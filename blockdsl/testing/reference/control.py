@@ -1,4 +1,4 @@
-"""`Loop` and `Scan`.
+"""`Loop` and `Scan`, and `Optional`.
 
 `onnx.reference` joins the scan outputs of a loop along their first axis, where ONNX stacks them
 along a new one; it does not run a loop whose condition is left out, nor one of zero iterations with
@@ -104,6 +104,15 @@ class Scan(OpRun):
         return (*states, *outputs)
 
 
+class Optional(OpRun):
+    """That of `onnx.reference` puts its input into a list, which nothing takes out again."""
+
+    op_domain = ""
+
+    def _run(self, x: Any = None, **_: Any) -> tuple[Any]:
+        return (x,)
+
+
 def _per_item(given: Sequence[int] | None, count: int) -> list[int]:
     return [0] * count if given is None else list(given)
 
@@ -117,4 +126,4 @@ def _stack(items: list[Array], info: Any) -> Array:
     return np.zeros([0, *shape], helper.tensor_dtype_to_np_dtype(tensor.elem_type))
 
 
-OPERATORS: list[Any] = [Loop, Scan]
+OPERATORS: list[Any] = [Loop, Optional, Scan]

@@ -96,15 +96,15 @@ class _Recurrent(OpRun):
             "beta": list(attributes["activation_beta"] or ()),
         }
         clip = attributes["clip"]
-        functions = []
-        for name in names:
+        functions, size = [], len(names) // directions
+        for number, name in enumerate(names):
             function, parameters = _ACTIVATIONS[name]
             values = {
                 key: given[key].pop(0) if given[key] else default
                 for key, default in parameters.items()
             }
-            functions.append(_clipped(function, values, clip))
-        size = len(functions) // directions
+            # ONNX Runtime clips what goes into gates, and not the state that an LSTM returns.
+            functions.append(_clipped(function, values, clip if number % size < 2 else None))
         return [functions[i * size : (i + 1) * size] for i in range(directions)]
 
 

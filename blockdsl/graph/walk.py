@@ -1,0 +1,68 @@
+"""Nodes and the graphs in them: what bodies hold, and read of the scope around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from onnx import GraphProto, ModelProto, NodeProto
+
+WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""The operators whose bodies may read tensors of the scope around them."""
+
+
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """The graphs in a node's attributes: the branches of an If, the body of a Loop."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """The nodes and those of their subgraphs, at any depth."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from all_nodes(graph.node)
+
+
+def inputs_of(node: NodeProto) -> Iterable[str]:
+    """What a node reads; for one with bodies, what these read of the scope around it too."""
+    return reads(node) if node.op_type in WITH_BODIES else filter(None, node.input)
+
+
+def reads(node: NodeProto) -> set[str]:
+    """The tensors that a node reads, those of the outer scope of its subgraphs included."""
+    names = {name for name in node.input if name}
+    for graph in subgraphs(node):
+        inner = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+        for child in graph.node:
+            names |= reads(child) - inner
+            inner.update(child.output)
+        names |= {o.name for o in graph.output} - inner
+    return names
+
+
+def rename_tensors(node: NodeProto, names: Mapping[str, str]) -> None:
+    """Write other names for tensors into a node and its subgraphs."""
+    node.input[:] = [names.get(name, name) for name in node.input]
+    node.output[:] = [names.get(name, name) for name in node.output]
+    for graph in subgraphs(node):
+        for child in graph.node:
+            rename_tensors(child, names)
+        for output in graph.output:
+            output.name = names.get(output.name, output.name)
+
+
+def default_domain(model: ModelProto) -> None:
+    """Write the default domain as "" everywhere: "ai.onnx" is another name for it."""
+    for i in reversed(range(len(model.opset_import))):
+        if model.opset_import[i].domain == "ai.onnx":
+            if any(imported.domain == "" for imported in model.opset_import):
+                del model.opset_import[i]
+            else:
+                model.opset_import[i].domain = ""
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        for node in all_nodes(nodes):
+            if node.domain == "ai.onnx":
+                node.domain = ""

@@ -1,0 +1,397 @@
+"""Branches, loops and sequences, whose bodies are models of their own."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, parser
+
+import blockdsl
+from blockdsl.errors import GradientError
+from blockdsl.gradient import build_gradients
+from blockdsl.graph import Graph
+from blockdsl.testing import check_gradients, evaluate, in_precision
+from tests.engines import run
+from tests.gradient_models import check_parity, with_gradients
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*does not influence")
+
+F = "float[2, 3]"
+"""What most of the tensors below are."""
+
+
+class Program:
+    """A model in ONNX's text form, and what it is fed."""
+
+    def __init__(self, name, signature, text, of=("y",), order=2, opset=17, functions="", **fed):
+        self.name, self.of, self.order, self.fed = name, list(of), order, fed
+        self.text = f'<ir_version: 8, opset_import: ["" : {opset}]> g {signature} {{ {text} }}'
+        self.text += functions
+
+    def model(self):
+        return parser.parse_model(self.text)
+
+    def feeds(self, rng):
+        """Values for all inputs: floats at random where none are given."""
+        found = {}
+        for info in self.model().graph.input:
+            shape = [d.dim_value or 4 for d in info.type.tensor_type.shape.dim]
+            drawn = rng.uniform(-1.5, 1.5, shape)
+            found[info.name] = self.fed.get(info.name, drawn)
+        return found
+
+    @property
+    def wrt(self):
+        graph = self.model().graph
+        return [i.name for i in graph.input if i.type.tensor_type.elem_type == TensorProto.FLOAT]
+
+
+IF = [
+    Program(
+        f"either branch, {condition}",
+        f"(bool c, {F} x, float[3] w) => ({F} y)",
+        f"""
+        y = If (c) <
+          then_branch = a () => ({F} p) {{ q = Mul (x, w)  p = Tanh (q) }},
+          else_branch = b () => ({F} r) {{ s = Add (x, w)  r = Mul (s, x) }}
+        >""",
+        c=np.array(condition),
+    )
+    for condition in (True, False)
+] + [
+    Program(
+        "a branch that hands on a tensor from outside, and two outputs",
+        f"(bool c, {F} x, float[3] w) => ({F} y, {F} z)",
+        f"""
+        u = Exp (x)
+        y, z = If (c) <
+          then_branch = a () => ({F} p, {F} q) {{ p = Identity (u)  q = Mul (u, w) }},
+          else_branch = b () => ({F} r, {F} s) {{ r = Mul (x, x)  s = Sin (x) }}
+        >""",
+        of=["y", "z"],
+        c=np.array(True),
+    ),
+    Program(
+        "a condition that is computed",
+        f"({F} x) => ({F} y)",
+        f"""
+        zero = Constant <value = float {{0}}> ()
+        total = ReduceSum <keepdims = 0> (x)
+        c = Greater (total, zero)
+        y = If (c) <
+          then_branch = a () => ({F} p) {{ p = Mul (x, total) }},
+          else_branch = b () => ({F} r) {{ r = Div (x, total) }}
+        >""",
+    ),
+    Program(
+        "integers beside floats, and a weight inside a branch",
+        f"(bool c, {F} x) => ({F} y, int64 n)",
+        f"""
+        y, n = If (c) <
+          then_branch = a () => ({F} p, int64 m)
+            <float[3] w = {{0.5, -1, 2}}>
+            {{ p = Mul (x, w)  m = Constant <value = int64 {{1}}> () }},
+          else_branch = b () => ({F} r, int64 k)
+            {{ r = Neg (x)  k = Constant <value = int64 {{2}}> () }}
+        >""",
+        c=np.array(True),
+    ),
+]
+
+SCAN = [
+    Program(
+        "a running sum with a weight from outside",
+        "(float[3] s, float[T, 3] x, float[3] w) => (float[3] y, float[T, 3] z)",
+        """
+        y, z = Scan <num_scan_inputs = 1, body = step (float[3] a, float[3] b)
+            => (float[3] c, float[3] d) { e = Mul (a, w)  c = Add (e, b)  d = Tanh (c) }> (s, x)""",
+        of=["y", "z"],
+    ),
+    Program(
+        "every direction and axis",
+        "(float[2] s, float[2, 4] x, float[4, 2] v) => (float[2] y, float[2, 4] z, float[4, 2] u)",
+        """
+        y, z, u = Scan <num_scan_inputs = 2, scan_input_axes = [1, -2],
+            scan_input_directions = [1, 0], scan_output_axes = [-1, 0],
+            scan_output_directions = [0, 1],
+            body = step (float[2] a, float[2] b, float[2] c)
+            => (float[2] d, float[2] e, float[2] f) {
+              p = Mul (b, c)  q = Sin (a)  d = Add (p, q)  e = Mul (d, b)  f = Mul (a, c)
+            }> (s, x, v)""",
+        of=["y", "z", "u"],
+    ),
+    Program(
+        "outputs that nobody reads, and states without a cotangent",
+        "(float[3] s, float[4, 3] x) => (float[4, 3] z)",
+        """
+        y, z, n = Scan <num_scan_inputs = 1, body = step (float[3] a, float[3] b)
+            => (float[3] c, float[3] d, float[3] e) {
+              c = Add (a, b)  d = Mul (a, b)  e = Exp (b)
+            }> (s, x)""",
+        of=["z"],
+    ),
+    Program(
+        "no states, and integers among the slices",
+        "(float[4, 3] x, int64[4] n) => (float[4, 3] z)",
+        """
+        z = Scan <num_scan_inputs = 2, body = step (float[3] b, int64 k) => (float[3] d) {
+              f = Cast <to = 1> (k)  p = Mul (b, f)  d = Tanh (p)
+            }> (x, n)""",
+        of=["z"],
+        n=np.array([0, 2, -1, 1]),
+    ),
+    Program(
+        "a state of integers, and one that is handed on as it is",
+        "(float[3] s, float[4, 3] x) => (float[3] y, float[4, 3] z)",
+        """
+        zero = Constant <value = int64 {0}> ()
+        n, t, y, z = Scan <num_scan_inputs = 1,
+            body = step (int64 k, float[3] a, float[3] h, float[3] b)
+            => (int64 m, float[3] c, float[3] i, float[3] d) {
+              one = Constant <value = int64 {1}> ()  m = Add (k, one)  f = Cast <to = 1> (m)
+              p = Mul (a, b)  d = Mul (p, f)  c = Identity (a)  i = Identity (b)
+            }> (zero, s, s, x)""",
+        of=["y", "z"],
+    ),
+    Program(
+        "one step of one",
+        "(float[3] s, float[1, 3] x) => (float[3] y)",
+        """
+        y = Scan <num_scan_inputs = 1, body = step (float[3] a, float[3] b) => (float[3] c) {
+              c = Mul (a, b)
+            }> (s, x)""",
+    ),
+]
+
+
+def loop(name, text, trips, **options):
+    """A loop whose number of steps is known when it runs only."""
+    signature = "(int64 M, float[3] s, float[3] w) => (float[3] y, float[K, 3] z)"
+    return Program(
+        f"{name}, {trips} steps",
+        signature,
+        f"always = Constant <value = bool {{1}}> () {text}",
+        of=["y", "z"],
+        M=np.array(trips),
+        **options,
+    )
+
+
+COUNTED = """
+y, z = Loop (M, always, s) <body = step (int64 i, bool go, float[3] a)
+    => (bool still, float[3] c, float[3] d) {
+      f = Cast <to = 1> (i)  e = Mul (a, w)  c = Add (e, f)  d = Tanh (c)  still = Identity (go)
+    }>"""
+
+NESTED = """
+y, z = Loop (M, always, s) <body = step (int64 i, bool go, float[3] a)
+    => (bool still, float[3] c, float[3] d) {
+      two = Constant <value = int64 {2}> ()
+      left = Mod (i, two)
+      odd = Cast <to = 9> (left)
+      e = If (odd) <
+        then_branch = u () => (float[3] p) { p = Mul (a, w) },
+        else_branch = v () => (float[3] q) { r = Sin (a)  q = Add (r, w) }
+      >
+      c = Loop (two, always, e) <body = inner (int64 j, bool on, float[3] k)
+          => (bool yet, float[3] l) { l = Mul (k, w)  yet = Identity (on) }>
+      d = Mul (c, a)
+      still = Identity (go)
+    }>"""
+
+STOPPED = """
+limit = Constant <value = float {20}> ()
+y, z = Loop (M, always, s) <body = step (int64 i, bool go, float[3] a)
+    => (bool still, float[3] c, float[3] d) {
+      e = Exp (w)  c = Add (a, e)  d = Mul (c, c)
+      size = ReduceSum <keepdims = 0> (d)  still = Less (size, limit)
+    }>"""
+
+LOOP = [
+    *[loop("a count", COUNTED, trips) for trips in (3, 1, 0)],
+    loop("branches and loops inside", NESTED, 3, order=1),
+    loop("until it is told to stop", STOPPED, 100),
+    loop("no limit", STOPPED.replace("(M, always, s)", '("", always, s)'), 0),
+    loop("no condition", COUNTED.replace("(M, always, s)", '(M, "", s)'), 2),
+    Program(
+        "no states: a sum of what is captured",
+        "(int64 M, float[3] w) => (float[3] y)",
+        """
+        z = Loop (M, "") <body = step (int64 i, bool go) => (bool still, float[3] d) {
+          f = Cast <to = 1> (i)  d = Pow (w, f)  still = Identity (go)
+        }>
+        zero = Constant <value = int64[1] {0}> ()
+        y = ReduceSum <keepdims = 0> (z, zero)""",
+        M=np.array(3),
+        w=np.array([0.5, 1.2, 2.0]),
+    ),
+]
+
+SEQUENCE = [
+    Program(
+        "pieces taken out, and joined again",
+        "(float[2, 6] x) => (float[2, 8] y)",
+        """
+        sizes = Constant <value = int64[3] {1, 3, 2}> ()
+        one = Constant <value = int64 {1}> ()
+        last = Constant <value = int64 {-1}> ()
+        pieces = SplitToSequence <axis = 1> (x, sizes)
+        a = SequenceAt (pieces, one)
+        b = SequenceAt (pieces, last)
+        c = Mul (a, a)
+        d = SequenceConstruct (c, b, a)
+        y = ConcatFromSequence <axis = 1> (d)""",
+    ),
+    Program(
+        "rows without their axis, stacked along another",
+        "(float[3, 2] x) => (float[2, 3] y)",
+        """
+        rows = SplitToSequence <axis = 0, keepdims = 0> (x)
+        y = ConcatFromSequence <axis = 1, new_axis = 1> (rows)""",
+        order=1,
+    ),
+    Program(
+        "equal pieces, the last of them shorter, of which one is read",
+        "(float[5, 2] x) => (float[1, 2] y)",
+        """
+        two = Constant <value = int64 {2}> ()
+        pieces = SplitToSequence (x, two)
+        y = SequenceAt (pieces, two)""",
+    ),
+    Program(
+        "put in at a place and at the end, and removed",
+        f"({F} a, {F} b, {F} c) => (float[8, 3] y)",
+        """
+        zero = Constant <value = int64 {0}> ()
+        behind = Constant <value = int64 {-1}> ()
+        nothing = SequenceEmpty <dtype = 1> ()
+        one = SequenceInsert (nothing, a)
+        two = SequenceInsert (one, b, zero)
+        three = SequenceInsert (two, c, behind)
+        same = Identity (three)
+        d = Mul (a, c)
+        four = SequenceInsert (same, d)
+        five = SequenceInsert (four, b)
+        all = SequenceErase (five, zero)
+        y = ConcatFromSequence <axis = 0> (all)""",
+    ),
+    Program(
+        "the last element removed",
+        f"({F} a, {F} b) => ({F} y)",
+        """
+        pair = SequenceConstruct (a, b)
+        one = SequenceErase (pair)
+        y = ConcatFromSequence <axis = 0> (one)""",
+    ),
+    Program(
+        "optionals",
+        f"({F} x) => ({F} y)",
+        """
+        u = Sin (x)
+        o = Optional (u)
+        v = OptionalGetElement (o)
+        y = Mul (v, x)""",
+        opset=18,
+    ),
+]
+
+PROGRAMS = [*IF, *SCAN, *LOOP, *SEQUENCE]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
+def test_equals_finite_differences(program, rng):
+    model = program.model()
+    check_gradients(model, program.feeds(rng), program.of, program.wrt, program.order, rng)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
+def test_runs_on_the_runtime(program, rng):
+    single = program.model()
+    double = in_precision(single, TensorProto.DOUBLE)
+    check_parity(single, double, program.feeds(rng), program.of, program.wrt, rng)
+
+
+@pytest.mark.parametrize("program", [*SCAN, *LOOP], ids=lambda p: p.name)
+def test_the_value_is_that_of_the_runtime(program, rng):
+    model, feeds = program.model(), program.feeds(rng)
+    feeds = {k: v.astype(np.float32) if v.dtype == np.float64 else v for k, v in feeds.items()}
+    for got, value in zip(run(model, feeds), evaluate(model)(feeds), strict=True):
+        np.testing.assert_allclose(got, value, rtol=1e-5, atol=1e-6)
+
+
+REFUSED = {
+    "a sequence that is carried": (
+        """
+        empty = SequenceEmpty ()
+        q = Loop (M, "", empty) <body = step (int64 i, bool go, seq(float[2, 3]) a)
+            => (bool still, seq(float[2, 3]) c) {
+              c = SequenceInsert (a, x)  still = Identity (go)
+            }>
+        zero = Constant <value = int64 {0}> ()
+        y = SequenceAt (q, zero)""",
+        "carries 'a', which is no tensor",
+    ),
+    "a sequence that a loop reads": (
+        """
+        pair = SequenceConstruct (x, x)
+        z = Loop (M, "") <body = step (int64 i, bool go) => (bool still, float[2, 3] c) {
+            c = SequenceAt (pair, i)  still = Identity (go) }>
+        zero = Constant <value = int64[1] {0}> ()
+        y = ReduceSum <keepdims = 0> (z, zero)""",
+        "reads 'pair', which is no tensor",
+    ),
+    "a place that is computed": (
+        "pair = SequenceConstruct (x, x)  y = SequenceAt (pair, M)",
+        "needs a constant position",
+    ),
+    "a state that grows": (
+        """
+        z = Loop (M, "", x) <body = step (int64 i, bool go, float[N, 3] a)
+            => (bool still, float[L, 3] c) { c = Concat <axis = 0> (a, x)  still = Identity (go) }>
+        y = Tanh (z)""",
+        "changes its shape from step to step",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_gradient_says_so(name):
+    text, message = REFUSED[name]
+    head = f'<ir_version: 8, opset_import: ["" : 17]> g (int64 M, {F} x) => (float[N, 3] y)'
+    model = parser.parse_model(f"{head} {{ {text} }}")
+    with pytest.raises(GradientError, match=message):
+        with_gradients(model, ["y"], ["x"])
+
+
+def test_shapes_inside_bodies_are_found_with_constants_from_outside():
+    """ONNX's own inference does not see them, and leaves the outputs without a rank."""
+    model = parser.parse_model("""
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[4, 2, 3] x) => (float loss) {
+      axes = Constant <value = int64[1] {0}> ()
+      y = Scan <num_scan_inputs = 1, body = step (b) => (d) {
+        e = Unsqueeze (b, axes)  f = Squeeze (e, axes)  d = Mul (f, f)
+      }> (x)
+      loss = ReduceSum <keepdims = 0> (y)
+    }""")
+    assert Graph(model).type_of("y").shape == (None, None, None)
+    (found,) = run(blockdsl.grad(model, "x"), {"x": np.ones((4, 2, 3), np.float32)})[1:]
+    np.testing.assert_array_equal(found, np.full((4, 2, 3), 2.0))
+
+
+def test_intermediate_tensors_outside_a_loop():
+    """A loop captures what is computed before it, and that has a gradient too."""
+    model = parser.parse_model("""
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[3] x, int64 M) => (float loss) {
+      w = Exp (x)
+      z = Loop (M, "") <body = step (int64 i, bool go) => (bool still, float[3] d) {
+        d = Mul (w, x)  still = Identity (go)
+      }>
+      loss = ReduceSum <keepdims = 0> (z)
+    }""")
+    graph = Graph(model)
+    gradients = build_gradients(graph, "loss", ["w", "x"])
+    graph.set_outputs(gradients.values())
+    x = np.array([0.0, 1.0, -1.0], np.float32)
+    by_w, by_x = run(graph.proto, {"x": x, "M": np.array(2)})
+    np.testing.assert_allclose(by_w, 2 * x)
+    np.testing.assert_allclose(by_x, 2 * (np.exp(x) + x * np.exp(x)), rtol=1e-6)
