@@ -19,6 +19,7 @@ from blockdsl.blocks.block import Block, ModelBlock, as_names
 from blockdsl.errors import GradientError, GraphError
 from blockdsl.gradient import build_gradients
 from blockdsl.gradient.bodies import functions_for
+from blockdsl.gradient.composites import taken_apart
 from blockdsl.gradient.functions import expand_calls
 from blockdsl.graph import activate
 from blockdsl.graph.context import current
@@ -157,6 +158,8 @@ def _add_gradients(
     graph: Graph, outputs: list[str], trained: list[str], statistics: dict[str, str]
 ) -> None:
     """The gradient of the first output, accumulated; and the running statistics, replaced."""
+    if graph.opset() < 14:
+        _spell_out_batch_norm(graph)
     gradients = build_gradients(graph, outputs[0], trained) if trained else {}
     with activate(graph):
         buffers = [
@@ -200,6 +203,20 @@ def _is_training_batch_norm(node: NodeProto) -> bool:
     if node.op_type != "BatchNormalization" or node.domain:
         return False
     return any(node.output[1:]) or any(a.name == "training_mode" and a.i for a in node.attribute)
+
+
+def _spell_out_batch_norm(graph: Graph) -> None:
+    """Put its mathematics in the place of training-form BatchNormalization.
+
+    Before opset 14 runtimes have kernels for its inference form alone.
+    """
+    nodes = list(graph.proto.graph.node)
+    if any(map(_is_training_batch_norm, nodes)):
+        made = [
+            (taken_apart(graph, node) or [node]) if _is_training_batch_norm(node) else [node]
+            for node in nodes
+        ]
+        graph.replace_nodes([node for parts in made for node in parts])
 
 
 def _to_evaluation_mode(graph: Graph) -> None:

@@ -12,6 +12,8 @@ CASES = [
     Case("Conv", [R(2, 3, 5), weights(4, 3, 2)], opset=[7, 11, 22]),
     Case("Conv", [R(2, 3, 5, 4), weights(4, 3, 3, 2), R(4)], opset=[7, 9, 17]),
     Case("Conv", [R(1, 2, 4, 3, 4), weights(3, 2, 2, 2, 2), R(3)], pads=[1, 0, 0, 0, 0, 1]),
+    Case("Conv", [R(2, 2, 3, 3), weights(5, 2, 2, 2)], name="more channels than windows"),
+    Case("Conv", [R(2, 3, 2), weights(4, 3, 1)], name="more channels than positions"),
     Case("Conv", [R(2, 2, 5, 4), R(4, 2, 3, 2)], kernel_shape=[3, 2]),
     Case("Conv", [R(2, 4, 5, 4), R(4, 2, 3, 2)], kernel_shape=[3, 2], group=2, name="symbolic"),
     Case("Conv", [R(2, 3, 4, 5), weights(4, 3, 1, 1), R(4)], opset=[7, 17]),

@@ -13,6 +13,7 @@ from typing import Any
 from onnx import TensorProto
 
 from blockdsl.errors import GradientError
+from blockdsl.gradient.composites import composite
 from blockdsl.gradient.registry import vjp
 from blockdsl.gradient.rules.placing import length_of
 from blockdsl.gradient.rules.reshaping import reshape_to
@@ -93,15 +94,22 @@ def _by_given_statistics(
     )
 
 
-def normalized_by_batch(
-    x: Value, scale: Value, bias: Value, mean: Value, var: Value, epsilon: float, momentum: float
-) -> tuple[Value, Value, Value]:
-    """Batch normalisation in training form by its mathematics, for runtimes that have no kernel.
+@composite("BatchNormalization")
+def batch_normalization_in_training(
+    x: Value,
+    scale: Value,
+    bias: Value,
+    mean: Value,
+    var: Value,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 1,
+) -> tuple[Value, ...]:
+    """y = scale (x - m) / sqrt(v + epsilon) + bias        for mean m and variance v of the batch
 
-    ONNX Runtime's CUDA kernel refuses training_mode=1 from opset 14 on.
-
-    Returns:
-        The normalised tensor, and the running mean and variance.
+    What the operator is made of in training form, for opsets before 14: runtimes have kernels for
+    its inference form alone.
     """
     axes = [0, *range(2, x.rank)]
     wide = widened(x)
@@ -110,11 +118,12 @@ def normalized_by_batch(
     spread = centred.square().mean(axes, keepdims=True)
     slope = _channels(widened(scale), x) / (spread + epsilon).sqrt()
     y = centred * slope + _channels(widened(bias), x)
-    running_mean, running_var = (
-        old * momentum + reshape_like(new, old).cast(old.elem_type) * (1 - momentum)
-        for old, new in ((mean, centre), (var, spread))
+    saved_mean, saved_var = (
+        reshape_like(new, old).cast(old.elem_type) for old, new in ((mean, centre), (var, spread))
     )
-    return y.cast(x.elem_type), running_mean, running_var
+    running_mean = mean * momentum + saved_mean * (1 - momentum)
+    running_var = var * momentum + saved_var * (1 - momentum)
+    return y.cast(x.elem_type), running_mean, running_var, saved_mean, saved_var
 
 
 @vjp("InstanceNormalization")

@@ -223,6 +223,13 @@ class Window:
         rows = divided(length_of(like, 0), group)
         left = reshape_to(g, batch, groups, rows, windows)
         right = reshape_to(patches, batch, groups, inner, windows)
+        if not groups and isinstance(rows, int) and isinstance(windows, int) and rows > windows:
+            # One product for the batch: together, those of each would be larger than the patches.
+            left, right = (
+                reshape_to(t.transpose(1, 0, 2), length_of(t, 1), count_of(t, [0, 2]))
+                for t in (left, right)
+            )
+            return reshape_like(op.MatMul(left, swap_last(right)), like)
         return reshape_like(op.MatMul(left, swap_last(right)).sum(0), like)
 
     def _strided(self, x: Value) -> Value:
