@@ -395,3 +395,24 @@ def test_intermediate_tensors_outside_a_loop():
     by_w, by_x = run(graph.proto, {"x": x, "M": np.array(2)})
     np.testing.assert_allclose(by_w, 2 * x)
     np.testing.assert_allclose(by_x, 2 * (np.exp(x) + x * np.exp(x)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("branch", ["Dropout (h, ratio, always)", "RandomNormalLike (h)"])
+def test_random_numbers_inside_a_body(branch):
+    """Run again for the gradient, a body would draw others."""
+    model = parser.parse_model(
+        f"""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (bool c, float[2, 3] h) => (float loss) {{
+          ratio = Constant <value = float {{0.5}}> ()
+          always = Constant <value = bool {{1}}> ()
+          y = If (c) <
+            then_branch = t () => (float[2, 3] o) {{ o = {branch} }},
+            else_branch = e () => (float[2, 3] p) {{ p = Mul (h, h) }}
+          >
+          loss = ReduceSum <keepdims = 0> (y)
+        }}
+        """
+    )
+    with pytest.raises(GradientError, match="draws random numbers inside the body of an If"):
+        blockdsl.grad(model, wrt=["h"])

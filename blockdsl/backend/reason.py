@@ -25,4 +25,6 @@ def reason(error: Exception) -> str:
     for mark in _MARKS:
         text = re.split(mark, text)[-1]
     text = re.sub(_PLACE, "", text) or type(error).__name__
-    return f"{node[1]} (node {node[2]!r}): {text}" if node else text
+    if node is None:
+        return text
+    return f"{node[1]} (node {node[2]!r}): {text}" if node[2] else f"{node[1]}: {text}"

@@ -174,6 +174,7 @@ _RANK_RULES: dict[str, Callable[[NodeProto, Types], int | None]] = {
     "Squeeze": _of_squeeze,
     "Unsqueeze": _of_unsqueeze,
     **dict.fromkeys(("CenterCropPad", "Concat", "Split", "TopK"), _same_rank),
+    "Attention": lambda node, types: 4,  # of the caches: the first output has its shape always
     "STFT": lambda node, types: 4,
     "Tile": _same_rank,
     "Pad": _same_rank,

@@ -107,6 +107,21 @@ GROUP_QUERY = [
             (TURNS, {"do_rotary": 1, "rotary_interleaved": 1}),
         )
     ],
+    Case(
+        "GroupQueryAttention",
+        [*STEPS, None, None, integers([2, 1]), integers([3])],
+        **GROUPED,
+        causal=0,
+        of=[0],
+        engines=False,  # only the newest runtimes know it
+    ),
+    Case(
+        "GroupQueryAttention",
+        [*STEPS, *FIRST, *[None] * 7, R(16), R(16)],
+        **GROUPED,
+        of=[0],
+        engines=False,  # not on a CPU
+    ),
     Case("GroupQueryAttention", [R(2, 3, 128), None, None, *FIRST], **GROUPED, of=[0], scale=0.4),
     Case(
         "GroupQueryAttention",

@@ -22,7 +22,7 @@ from blockdsl.graph.control import choose, close, scan
 from blockdsl.graph.model import Graph
 from blockdsl.graph.shapes import permuted, zeros_like
 from blockdsl.graph.value import Value
-from blockdsl.graph.walk import reads
+from blockdsl.graph.walk import all_nodes, reads
 
 Captured = Mapping[str, Value]
 """The cotangents of tensors that bodies read of the scope around them."""
@@ -42,6 +42,7 @@ def if_(
     captured = _captured([then_branch, else_branch], wanted)
     if not captured:
         return None, {}
+    _check_repeatable([then_branch, else_branch])
     bodies = {}
     for name, branch in (("then_branch", then_branch), ("else_branch", else_branch)):
         with current().body(name) as child, activate(child):
@@ -72,6 +73,7 @@ def scan_(
             "Scan has another form in opset 8, with batches and sequence lengths, and no gradient "
             "there. Convert the model to opset 9 or later with onnx.version_converter."
         )
+    _check_repeatable([body])
     count = len(initial_state_and_scan_inputs) - num_scan_inputs
     states = initial_state_and_scan_inputs[:count]
     given = initial_state_and_scan_inputs[count:]
@@ -109,6 +111,7 @@ def loop(
     wanted: frozenset[str],
 ) -> tuple[Any, ...]:
     """s', o = body(i, s) until told to stop        backwards through the steps, last one first"""
+    _check_repeatable([body])
     count = len(v_initial)
     with current().body("steps") as child, activate(child):
         number = child.add_input(child.names.unique("step"), TensorProto.INT64, [])
@@ -198,6 +201,26 @@ def _backwards(
     for i, value in zip(sliced, stacked, strict=True):
         found_slices[i] = value
     return found_states, found_slices, dict(zip(captured, ends[len(floating) :], strict=True))
+
+
+_RANDOM = frozenset(
+    {
+        "Bernoulli",
+        "Multinomial",
+        *(f"Random{n}{k}" for n in ("Normal", "Uniform") for k in ("", "Like")),
+    }
+)
+
+
+def _check_repeatable(bodies: Iterable[GraphProto]) -> None:
+    """Refuse bodies that draw random numbers: run again, they draw others."""
+    for node in all_nodes(node for body in bodies for node in body.node):
+        if node.op_type in _RANDOM or (node.op_type == "Dropout" and any(node.input[2:])):
+            raise GradientError(
+                f"{node.op_type} (node {node.name!r}) draws random numbers inside the body of an "
+                f"If, Loop or Scan. The gradient runs the body again, and would draw others. Move "
+                f"it out of the body."
+            )
 
 
 def _captured(bodies: Iterable[GraphProto], wanted: frozenset[str]) -> list[str]:

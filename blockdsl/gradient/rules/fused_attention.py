@@ -1,116 +1,26 @@
 """Attention as ONNX Runtime fuses it: projections, heads, masks, caches and rotations in one.
 
-In all of it tensors of heads have the shape (batch, heads, steps, size of a head).
+In all of it tensors of heads have the shape (batch, heads, steps, size of a head); see `heads`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from onnx import TensorProto
 
 from blockdsl.errors import GradientError
 from blockdsl.gradient.composites import composite
+from blockdsl.gradient.rules.heads import Scores, later, padding, rotated, split_heads
 from blockdsl.gradient.rules.placing import Count, length_of
 from blockdsl.graph import op
-from blockdsl.graph.portable import where
 from blockdsl.graph.schema import MICROSOFT
-from blockdsl.graph.shapes import dims_of, expand_like, positions, size_of
+from blockdsl.graph.shapes import dims_of, positions
 from blockdsl.graph.value import Value
 
 _FILTER = -10000.0
 """What is added to the scores of keys that are masked."""
-
-
-@dataclass
-class Scores:
-    """What becomes of the products of queries and keys on their way to the softmax."""
-
-    heads: int
-    shared: int
-    """The number of heads of keys and values, each shared by as many of the queries."""
-    scale: float | None = None
-    softcap: float = 0.0
-    bias: Value | None = None
-    hidden: Value | None = None
-    """Whether a key is out of a query's sight, (steps, keys) or with axes before these."""
-    sink: Value | float | None = None
-    """A logit for looking nowhere: a number, or one of each head."""
-
-    def shares(self, q: Value, k: Value) -> Value:
-        """The share of every key in the result of every query."""
-        scale: Value | float | None = self.scale
-        if not scale:
-            size = size_of(q, [-1])
-            scale = 1 / (math.sqrt(size) if isinstance(size, float) else size.sqrt())
-        scores = self._product(q * scale, k.transpose(0, 1, 3, 2))
-        if self.softcap:
-            scores = (scores * (1 / self.softcap)).tanh() * self.softcap
-        if self.bias is not None:
-            scores = scores + self.bias
-        if self.hidden is not None:
-            scores = where(self.hidden, -np.inf, scores)
-        if self.sink is None:
-            return scores.softmax()
-        sink = self.sink
-        column = sink.reshape(1, -1, 1, 1) if isinstance(sink, Value) else _number(scores, sink)
-        columns = op.Concat(scores, expand_like(column, scores[..., :1]), axis=-1)
-        return columns.softmax()[..., :-1]
-
-    def attend(self, q: Value, k: Value, v: Value) -> Value:
-        """The attention, (batch, steps, heads x size of a head)."""
-        made = self._product(self.shares(q, k), v)
-        return op.Reshape(made.transpose(0, 2, 1, 3), [0, 0, -1])
-
-    def _product(self, a: Value, b: Value) -> Value:
-        """Products of the matrices of all heads; those that share one of `b` in one product."""
-        if self.heads == self.shared:
-            return a @ b
-        rows = op.Reshape(a, [0, self.shared, -1, 0])
-        return op.Reshape(rows @ b, [0, self.heads, -1, 0])
-
-
-def _number(like: Value, number: float) -> Value:
-    return like.graph.add_constant(np.full((1, 1, 1, 1), number, like.dtype))
-
-
-def _split(x: Value, heads: int) -> Value:
-    """The heads of (batch, steps, heads x size)."""
-    return op.Reshape(x, [0, 0, heads, -1]).transpose(0, 2, 1, 3)
-
-
-def _later(steps: Value, keys: Value, before: Count) -> Value:
-    """Whether a key comes after a query, when some keys come before all queries."""
-    rows = positions(dims_of(steps, [2])).unsqueeze(1)
-    return positions(dims_of(keys, [2])) > rows + before
-
-
-def _padding(mask: Value | None, keys: Value, filtered: float) -> Value | None:
-    """What is added to the scores where a mask tells keys apart: none of 0, or lengths."""
-    if mask is None:
-        return None
-    if mask.rank == 1:
-        places, batch = positions(dims_of(keys, [2])).cast(mask.elem_type), keys.shape[0]
-        if mask.shape[0] == batch:
-            seen = places < mask.unsqueeze(1)
-        elif isinstance(batch, int) and mask.shape[0] == 2 * batch:
-            ends, starts = mask[:batch].unsqueeze(1), mask[batch:].unsqueeze(1)
-            seen = ~(places < starts) & (places < ends)
-        else:
-            raise GradientError(
-                f"The mask {str(mask)!r} of {mask.type} may mean several things: give it the shape "
-                f"(batch, keys), or the batch axis of {keys.type} the same size or name."
-            )
-    else:
-        seen = mask > 0
-    if seen.rank > 3:
-        raise GradientError(
-            f"The mask {str(mask)!r} is of rank 4, and such masks have no gradient."
-        )
-    return where(seen.unsqueeze(*range(1, 5 - seen.rank)), 0, _number(keys, filtered))
 
 
 def _summed(*terms: Value | None) -> Value | None:
@@ -163,7 +73,9 @@ def attention(
         raise GradientError(f"The width of the weights {str(weights)!r} is not known.")
     projected = x @ weights if bias is None else x @ weights + bias
     sizes = list(qkv_hidden_sizes or [width // 3] * 3)
-    q, k, v = (_split(part, num_heads) for part in op.Split(projected, sizes, axis=-1, outputs=3))
+    q, k, v = (
+        split_heads(part, num_heads) for part in op.Split(projected, sizes, axis=-1, outputs=3)
+    )
     before: Count = 0
     if past is not None:
         before = length_of(past, 3)
@@ -172,8 +84,8 @@ def attention(
         num_heads,
         num_heads,
         scale=scale,
-        bias=_summed(_padding(mask_index, k, mask_filter_value), attention_bias),
-        hidden=_later(q, k, before) if unidirectional else None,
+        bias=_summed(padding(mask_index, k, mask_filter_value), attention_bias),
+        hidden=later(q, k, before) if unidirectional else None,
     )
     present = op.Concat(k.unsqueeze(0), v.unsqueeze(0), axis=0) if sizes[0] == sizes[2] else None
     return scores.attend(q, k, v), present
@@ -215,8 +127,8 @@ def multi_head_attention(
         num_heads,
         num_heads,
         scale=scale,
-        bias=_summed(_padding(key_padding_mask, k, mask_filter_value), attention_bias),
-        hidden=_later(q, k, before) if unidirectional else None,
+        bias=_summed(padding(key_padding_mask, k, mask_filter_value), attention_bias),
+        hidden=later(q, k, before) if unidirectional else None,
     )
     return scores.attend(q, k, v), k, v
 
@@ -228,13 +140,13 @@ def _unpacked(
     if key is None:
         q, k, v = (query[:, :, :, i].transpose(0, 2, 1, 3) for i in range(3))
         return q, k, v
-    q = _split(query, heads)
+    q = split_heads(query, heads)
     if value is None:
         k, v = (key[:, :, :, i].transpose(0, 2, 1, 3) for i in range(2))
         return q, k, v
     if key.rank == 4:
         return q, key, value
-    return q, _split(key, heads), _split(value, heads)
+    return q, split_heads(key, heads), split_heads(value, heads)
 
 
 def _biased(
@@ -278,29 +190,8 @@ def rotary_embedding(
     places = position_ids
     if places.rank == 1:
         places = places + positions(dims_of(split, [2]))
-    turned = _turned(split, op.Gather(cos_cache, places), op.Gather(sin_cache, places), interleaved)
-    return op.Reshape(turned.transpose(0, 2, 1, 3), [0, 0, -1]) if flat else turned
-
-
-def _turned(x: Value, cos: Value, sin: Value, interleaved: int) -> Value:
-    """Heads turned by angles of (batch, steps, half) or (steps, half)."""
-    half = cos.shape[-1]
-    assert isinstance(half, int)
-    if cos.rank == 3:
-        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-    turned, rest = x[..., : 2 * half], x[..., 2 * half :]
-    if interleaved:
-        first, second = turned[..., ::2], turned[..., 1::2]
-    else:
-        first, second = turned[..., :half], turned[..., half:]
-    real, imaginary = first * cos - second * sin, first * sin + second * cos
-    if interleaved:
-        pairs = op.Concat(real.unsqueeze(-1), imaginary.unsqueeze(-1), axis=-1)
-        made = [op.Reshape(pairs, [0, 0, 0, -1])]
-    else:
-        made = [real, imaginary]
-    whole = x.shape[-1] == 2 * half
-    return op.Concat(*made, *([] if whole else [rest]), axis=-1)
+    made = rotated(split, op.Gather(cos_cache, places), op.Gather(sin_cache, places), interleaved)
+    return op.Reshape(made.transpose(0, 2, 1, 3), [0, 0, -1]) if flat else made
 
 
 @composite("GroupQueryAttention", domain=MICROSOFT)
@@ -358,7 +249,11 @@ def group_query_attention(
         ends = num_heads, num_heads + kv_num_heads
         q, k, v = split[:, : ends[0]], split[:, ends[0] : ends[1]], split[:, ends[1] :]
     else:
-        q, k, v = _split(query, num_heads), _split(key, kv_num_heads), _split(value, kv_num_heads)
+        q, k, v = (
+            split_heads(query, num_heads),
+            split_heads(key, kv_num_heads),
+            split_heads(value, kv_num_heads),
+        )
     if q_norm_weight is not None and k_norm_weight is not None:
         q = _rms_normalised(q, q_norm_weight, q_norm_epsilon or qk_norm_epsilon)
         k = _rms_normalised(k, k_norm_weight, k_norm_epsilon or qk_norm_epsilon)
@@ -372,7 +267,7 @@ def group_query_attention(
     if do_rotary and cos_cache is not None and sin_cache is not None:
         turned_by = places if position_ids is None else position_ids
         cos, sin = op.Gather(cos_cache, turned_by), op.Gather(sin_cache, turned_by)
-        q, k = (_turned(x, cos, sin, rotary_interleaved) for x in (q, k))
+        q, k = (rotated(x, cos, sin, rotary_interleaved) for x in (q, k))
     key_places = places
     if past_key is not None and past_value is not None:
         cached = positions(dims_of(past_key, [2]))

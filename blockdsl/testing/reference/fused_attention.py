@@ -183,6 +183,10 @@ class GroupQueryAttention(OpRun):
         positions: Array | None = None,
         attention_bias: Array | None = None,
         head_sink: Array | None = None,
+        k_scale: Array | None = None,
+        v_scale: Array | None = None,
+        q_norm: Array | None = None,
+        k_norm: Array | None = None,
         num_heads: int = 1,
         kv_num_heads: int = 1,
         **settings: Any,
@@ -192,6 +196,8 @@ class GroupQueryAttention(OpRun):
             q, k, v = np.split(_heads(query, num_heads + 2 * kv_num_heads), ends, axis=1)
         else:
             q, k, v = _heads(query, num_heads), *(_heads(x, kv_num_heads) for x in (key, value))
+        if q_norm is not None and k_norm is not None:
+            q, k = _rms_normalised(q) * q_norm, _rms_normalised(k) * k_norm
         sink = head_sink
         if sink is None and settings.get("smooth_softmax") == 1:
             sink = np.zeros(num_heads)
@@ -216,11 +222,18 @@ class GroupQueryAttention(OpRun):
             distance = places[:, None] - np.arange(scores.shape[-1])
             window = settings.get("local_window_size") or -1
             seen = (distance >= 0) & ((window < 0) | (distance < window))
+            if not settings.get("causal", 1):
+                seen = np.arange(scores.shape[-1]) <= lengths[b]
             outputs.append(_shares(np.where(seen, scores, -np.inf), sink) @ one_v)
         made = _joined(np.stack(outputs)).astype(query.dtype)
         if len(self.onnx_node.output) == 1:
             return (made,)
         return made, *(np.stack(parts) for parts in zip(*presents, strict=True))
+
+
+def _rms_normalised(x: Array) -> Array:
+    normal: Array = x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + 1e-6)
+    return normal
 
 
 def _shares(scores: Array, sink: Array | None) -> Array:
