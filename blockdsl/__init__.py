@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from blockdsl.artifacts import load_checkpoint_to_model, save_checkpoint
     from blockdsl.data import Batches
     from blockdsl.gradient.models import grad
+    from blockdsl.gradient.products import hvp, jvp, vjp
     from blockdsl.trainer import Trainer
     from blockdsl.training import ForwardBlock, TrainingBlock
 
@@ -34,14 +35,17 @@ __all__ = [
     "empty_base",
     "grad",
     "gradient",
+    "hvp",
     "input",
     "input_like",
+    "jvp",
     "load_checkpoint_to_model",
     "loss",
     "op",
     "optim",
     "save_checkpoint",
     "testing",
+    "vjp",
 ]
 
 _HOMES = {
@@ -50,6 +54,9 @@ _HOMES = {
     "TrainingBlock": "training",
     "Trainer": "trainer",
     "grad": "gradient.models",
+    "hvp": "gradient.products",
+    "jvp": "gradient.products",
+    "vjp": "gradient.products",
     "load_checkpoint_to_model": "artifacts",
     "save_checkpoint": "artifacts",
 }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import onnx
 
-from blockdsl.errors import GradientError
+from blockdsl.errors import GradientError, UnknownNameError, near
 from blockdsl.gradient.engine import build_gradients
 from blockdsl.graph.model import Graph
 
@@ -41,21 +41,49 @@ def grad(
         >>> [output.name for output in model.graph.output]
         ['ReduceSum', 'x_grad']
     """
+    graph, outputs, names, (top, *_) = opened(model, wrt, of)
+    gradients = build_gradients(graph, top, names)
+    extra = [] if top in outputs else [top]
+    graph.set_outputs([*outputs, *extra, *gradients.values()])
+    graph.check()
+    return graph.proto
+
+
+def opened(
+    model: onnx.ModelProto, wrt: Sequence[str] | str, of: Sequence[str] | str | None
+) -> tuple[Graph, list[str], list[str], list[str]]:
+    """A copy of a model to differentiate, and the names that its user gave.
+
+    Args:
+        model: The model.
+        wrt: What to differentiate by.
+        of: What to differentiate; all outputs of the model by default.
+
+    Returns:
+        The copy, the names of its outputs, and the names to differentiate by and of.
+
+    Raises:
+        UnknownNameError: The model has no tensor of that name.
+        GradientError: These are no model and no names, or the model has no outputs.
+    """
     if not isinstance(model, onnx.ModelProto):
         raise GradientError(
             f"The model is an onnx.ModelProto, not a {type(model).__name__}: read one from a file "
             f"with onnx.load(path)."
         )
-    names = [wrt] if isinstance(wrt, str) else wrt
-    if not isinstance(names, Sequence) or not all(isinstance(n, str) for n in (*names, of or "")):
+    names, tops = ([n] if isinstance(n, str) else n for n in (wrt, of or []))
+    if not all(
+        isinstance(part, Sequence) and all(isinstance(n, str) for n in part)
+        for part in (names, tops)
+    ):
         raise GradientError(f"wrt and of are names of tensors, not {wrt!r} and {of!r}.")
     graph = Graph(copy.deepcopy(model))
     outputs = [output.name for output in model.graph.output]
-    if not of and not outputs:
+    if not tops and not outputs:
         raise GradientError("The model has no outputs: say what to differentiate, with of=...")
-    of = of or outputs[0]
-    gradients = build_gradients(graph, of, names)
-    extra = [] if of in outputs else [of]
-    graph.set_outputs([*outputs, *extra, *gradients.values()])
-    graph.check()
-    return graph.proto
+    for name in (*names, *tops):
+        if name not in graph:
+            raise UnknownNameError(
+                f"Node arg {name} is not found in the graph. {near(name, graph.known_names())}"
+            )
+    return graph, outputs, [str(n) for n in names], [str(n) for n in tops or outputs]
