@@ -257,6 +257,22 @@ SEQUENCE = [
         y = SequenceAt (pieces, two)""",
     ),
     Program(
+        "the same done to every element, and to another sequence's beside it",
+        "(float[2, 6] x, float[2, 2] w) => (float[2, 6] y)",
+        """
+        sizes = Constant <value = int64[3] {2, 2, 2}> ()
+        pieces = SplitToSequence <axis = 1> (x, sizes)
+        others = SequenceConstruct (w, w, w)
+        done = SequenceMap <
+          body = b (float[2, 2] e, float[2, 2] v, float[2, 2] u) => (float[2, 2] o) {
+            p = MatMul (e, v)
+            q = Mul (p, u)
+            o = Tanh (q)
+          }
+        > (pieces, others, w)
+        y = ConcatFromSequence <axis = 1> (done)""",
+    ),
+    Program(
         "put in at a place and at the end, and removed",
         f"({F} a, {F} b, {F} c) => (float[8, 3] y)",
         """

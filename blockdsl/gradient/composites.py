@@ -75,7 +75,10 @@ def _checked(op_type: str, domain: str, function: Callable[..., Any]) -> Composi
     given = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     attributes = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
     form = newest(op_type, domain)
-    fits = form is None or (len(given) == len(form.inputs) and attributes == {*form.attributes})
+    variadic = sum(p.kind is p.VAR_POSITIONAL for p in parameters)
+    fits = form is None or (
+        len(given) + variadic == len(form.inputs) and attributes == {*form.attributes}
+    )
     if form is not None and not fits:
         raise GradientError(
             f"The composite of {form} takes ({', '.join(given)}; {', '.join(sorted(attributes))}), "

@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from onnx import GraphProto
 
 from blockdsl.errors import GradientError
+from blockdsl.gradient.composites import composite
+from blockdsl.gradient.functions import spliced
 from blockdsl.gradient.registry import no_gradient, vjp
-from blockdsl.graph import op
+from blockdsl.graph import current, op
 from blockdsl.graph.shapes import concat_shape, dims_of
 from blockdsl.graph.tensor import TensorType
 from blockdsl.graph.value import Value
@@ -119,6 +122,25 @@ def split_to_sequence(
 def optional(g: Any, y: Value, x: Value | None) -> Any:
     """y = x        dx = g"""
     return None if x is None else g
+
+
+@composite("SequenceMap")
+def sequence_map(
+    input_sequence: Value, *additional_inputs: Value, body: GraphProto
+) -> tuple[Value, ...]:
+    """y = [body(x, more) for x in seq]        element by element, as many as there are"""
+    graph = current()
+    rows = []
+    for i in range(_length(input_sequence)):
+        position = np.array(i, np.int64)
+        rest = [a if graph.is_tensor(a) else op.SequenceAt(a, position) for a in additional_inputs]
+        rows.append(spliced(graph, body, [op.SequenceAt(input_sequence, position), *rest]))
+    if not rows:
+        raise GradientError(
+            f"SequenceMap goes over {str(input_sequence)!r}, which is empty: there is nothing to "
+            f"differentiate."
+        )
+    return tuple(op.SequenceConstruct(*column) for column in zip(*rows, strict=True))
 
 
 no_gradient("SequenceEmpty", "SequenceLength", "OptionalHasElement", reason="no input to derive by")
