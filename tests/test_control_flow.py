@@ -257,19 +257,17 @@ SEQUENCE = [
         y = SequenceAt (pieces, two)""",
     ),
     Program(
-        "the same done to every element, and to another sequence's beside it",
+        "the same done to every element",
         "(float[2, 6] x, float[2, 2] w) => (float[2, 6] y)",
         """
         sizes = Constant <value = int64[3] {2, 2, 2}> ()
         pieces = SplitToSequence <axis = 1> (x, sizes)
-        others = SequenceConstruct (w, w, w)
         done = SequenceMap <
-          body = b (float[2, 2] e, float[2, 2] v, float[2, 2] u) => (float[2, 2] o) {
+          body = b (float[2, 2] e, float[2, 2] v) => (float[2, 2] o) {
             p = MatMul (e, v)
-            q = Mul (p, u)
-            o = Tanh (q)
+            o = Tanh (p)
           }
-        > (pieces, others, w)
+        > (pieces, w)
         y = ConcatFromSequence <axis = 1> (done)""",
     ),
     Program(
