@@ -426,6 +426,15 @@ def test_the_directory_is_made(tmp_path):
     assert sorted(os.listdir(tmp_path / "a" / "b")) == FILES
 
 
+def test_another_folder_in_the_place_of_a_file(tmp_path):
+    precious = tmp_path / "training_model.onnx"
+    precious.mkdir()
+    (precious / "thesis").touch()
+    with pytest.raises(BlockError, match="stands in the way of an artifact"):
+        generate(tmp_path)
+    assert (precious / "thesis").exists()
+
+
 def test_unwritable_directory(tmp_path):
     (tmp_path / "file").write_text("mine")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):

@@ -67,7 +67,8 @@ def generate_artifacts(
     Args:
         model: The forward model, or the path of its file; it is never changed.
         requires_grad: Names and globs (`"classifier.*"`) of the parameters that are trained;
-            "all" or left out: every floating-point parameter that the loss depends on.
+            "all" or left out: every floating-point parameter that the loss depends on. Numbers
+            without a dimension count as constants; name those that are to be trained.
         frozen_params: Names and globs of parameters that are kept as they are: inputs of the
             models, and in the checkpoint.
         loss: A `LossType`, or a block that takes the model's outputs and returns the loss; None
@@ -326,7 +327,7 @@ def _staged(target: Path) -> Iterator[Path]:
         for file in sorted(folder.iterdir()):
             final = target / file.name
             if final.is_dir() and not final.is_symlink():
-                shutil.rmtree(final)
+                _remove_old_checkpoint(final)
             file.replace(final)
             _log.info("Wrote %s", final)
     except OSError as error:
@@ -338,3 +339,17 @@ def _staged(target: Path) -> Iterator[Path]:
     finally:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_old_checkpoint(folder: Path) -> None:
+    """Remove what releases before 1.15 of onnxruntime-training wrote as a checkpoint: a folder.
+
+    Raises:
+        ArtifactError: It is some other folder.
+    """
+    if not folder.name.endswith("checkpoint") or any(item.is_dir() for item in folder.iterdir()):
+        raise ArtifactError(
+            f"{os.fspath(folder)!r} is a folder and stands in the way of an artifact of that name. "
+            f"Remove it, or choose another artifact_directory or prefix."
+        )
+    shutil.rmtree(folder)
