@@ -56,26 +56,31 @@ def test_dropout_in_functions_is_off_in_evaluation(tmp_path, engine):
 
 
 def test_dropout_in_a_branch_is_off_in_evaluation(tmp_path, engine):
+    """Before the parameters: a gradient through the branch would draw another mask."""
     tensor = helper.make_tensor_value_info
     then = helper.make_graph(
-        [helper.make_node("Dropout", ["h", "ratio", "train"], ["a"])],
-        "then", [], [tensor("a", TensorProto.FLOAT, ["batch", 3])],
-    )  # fmt: skip
+        [helper.make_node("Dropout", ["x", "ratio", "train"], ["a"])],
+        "then",
+        [],
+        [tensor("a", TensorProto.FLOAT, ["batch", 4])],
+    )
     otherwise = helper.make_graph(
-        [helper.make_node("Identity", ["h"], ["c"])],
-        "else", [], [tensor("c", TensorProto.FLOAT, ["batch", 3])],
-    )  # fmt: skip
+        [helper.make_node("Identity", ["x"], ["c"])],
+        "else",
+        [],
+        [tensor("c", TensorProto.FLOAT, ["batch", 4])],
+    )
 
     def build(x):
-        h = x @ weight("w", 4, 3)
         train = blockdsl.graph.current().add_buffer(np.array(True), "train")
         blockdsl.graph.current().add_buffer(np.float32(0.5), "ratio")
         for graph in (then, otherwise):
-            graph.node[0].input[0] = h
-        return op.If(train, then_branch=then, else_branch=otherwise)
+            graph.node[0].input[0] = x
+        return op.If(train, then_branch=then, else_branch=otherwise) @ weight("w", 4, 3)
 
     run = Run(generate(tmp_path, forward(build, ("batch", 4))), engine)
     assert len({float(run.evaluate(X, TARGET)) for _ in range(5)}) == 1
+    assert len({float(run.module(X, TARGET)) for _ in range(5)}) > 1
 
 
 def test_batch_norm_in_a_function_has_running_statistics(tmp_path, engine):
