@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from blockdsl.api import CheckpointState, LinearLRScheduler, Module, Optimizer
+from blockdsl.backend.files import StrPath
 from blockdsl.data import Batch, check_repeatable, epoch_of, in_order
 from blockdsl.errors import ArtifactError, CheckpointError, CheckpointNotFoundError, DataError
 from blockdsl.evaluation import Metric, evaluate, outputs_of
 from blockdsl.progress import Progress
 
-StrPath = str | os.PathLike[str]
 CHECKPOINTS = "checkpoints"
 """The folder in a directory of artifacts that checkpoints go to."""
 PEAK = "learning_rate"

@@ -19,7 +19,7 @@ from blockdsl import optim
 from blockdsl.artifacts.checkpoints import save_checkpoint
 from blockdsl.artifacts.kinds import LossType, OptimType
 from blockdsl.artifacts.parameters import resolve
-from blockdsl.backend.files import read_model
+from blockdsl.backend.files import StrPath, read_model
 from blockdsl.backend.ort_format import convert_to_ort
 from blockdsl.backend.providers import runtime_limits
 from blockdsl.blocks import Block, PassThrough
@@ -38,8 +38,6 @@ from blockdsl.graph.check import skeleton
 from blockdsl.graph.context import adopt, ir_version_of
 from blockdsl.loss.base import Loss
 from blockdsl.training import Parameters, TrainingBlock
-
-StrPath = str | os.PathLike[str]
 
 _log = logging.getLogger(__name__)
 
