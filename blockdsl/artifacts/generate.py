@@ -36,6 +36,7 @@ from blockdsl.graph import Graph, base, current, empty_base
 from blockdsl.graph import custom_op_library as library_of
 from blockdsl.graph.check import skeleton
 from blockdsl.graph.context import adopt, ir_version_of
+from blockdsl.graph.walk import opset_of
 from blockdsl.loss.base import Loss
 from blockdsl.training import Parameters, TrainingBlock
 
@@ -286,13 +287,9 @@ def _check_forward(model: onnx.ModelProto | StrPath) -> None:
 def _optimizer_model(
     optimizer: ModelBlock, model: onnx.ModelProto, parameters: Parameters
 ) -> onnx.ModelProto:
-    with empty_base(opset_version=_opset(model)):
+    with empty_base(opset_version=opset_of(model)):
         optimizer(parameters)
         return optimizer.to_model_proto()
-
-
-def _opset(model: onnx.ModelProto) -> int | None:
-    return next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
 
 
 def _follow_runtime(model: onnx.ModelProto) -> None:
@@ -300,7 +297,7 @@ def _follow_runtime(model: onnx.ModelProto) -> None:
 
     Whoever makes models with the newest onnx gets its newest IR version, whatever is in them.
     """
-    needed = ir_version_of(_opset(model) or 1)
+    needed = ir_version_of(opset_of(model) or 1)
     if model.ir_version > needed:
         with contextlib.suppress(EngineError):  # no runtime is installed: there is none to follow
             model.ir_version = min(model.ir_version, max(needed, runtime_limits().ir_version))

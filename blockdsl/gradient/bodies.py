@@ -18,6 +18,7 @@ from onnx import FunctionProto, ModelProto, NodeProto, parser
 from blockdsl.errors import GraphError
 from blockdsl.gradient.unroll import unroll_optimizer
 from blockdsl.graph.schema import MICROSOFT
+from blockdsl.graph.walk import opset_of
 
 __all__ = ["functions_for", "unroll_optimizer"]
 
@@ -46,7 +47,7 @@ def functions_for(model: ModelProto) -> list[FunctionProto]:
         >>> [(f.domain, f.name) for f in functions_for(handle.model)]
         [('com.microsoft', 'ReduceAllL2')]
     """
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    opset = opset_of(model) or 1
     present = {f.name for f in model.functions if f.domain == MICROSOFT}
     calls: dict[str, list[NodeProto]] = {}
     for node in model.graph.node:

@@ -54,6 +54,11 @@ def rename_tensors(node: NodeProto, names: Mapping[str, str]) -> None:
             output.name = names.get(output.name, output.name)
 
 
+def opset_of(model: ModelProto) -> int | None:
+    """The version of the default domain that a model imports, under either of its names."""
+    return next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
+
+
 def default_domain(model: ModelProto) -> None:
     """Write the default domain as "" everywhere: "ai.onnx" is another name for it."""
     for i in reversed(range(len(model.opset_import))):
