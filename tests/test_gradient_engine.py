@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from onnx.defs import onnx_opset_version
 
 from blockdsl.errors import BlockWarning, GradientError, UnknownNameError
 from blockdsl.gradient import build_gradients, no_gradient, registry, vjp
@@ -239,6 +240,22 @@ def test_a_rule_that_does_not_fit_the_schema_is_refused():
         @vjp("Tanh")
         def tanh(g, y, x, *, alpha):
             return g
+
+
+@pytest.mark.usefixtures("rules")
+def test_an_older_onnx_lacks_attributes_of_newer_opsets(graph, monkeypatch):
+    monkeypatch.setattr(registry, "onnx_opset_version", lambda: registry.NEWEST_OPSET - 1)
+
+    @vjp("Tanh")
+    def tanh(g, y, x, *, alpha):
+        return g if alpha is None else g * alpha
+
+    build_gradients(graph, op.Tanh(op.Identity("w")).sum(), ["w"])
+
+
+def test_the_newest_opset_is_that_of_the_installed_onnx():
+    """Or is newer: a rule's attributes are checked as soon as onnx can know them."""
+    assert onnx_opset_version() <= registry.NEWEST_OPSET
 
 
 @pytest.mark.usefixtures("rules")

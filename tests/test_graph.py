@@ -13,6 +13,7 @@ from onnx import ModelProto, TensorProto, helper
 import blockdsl
 from blockdsl.errors import GraphError, NoBaseError, OpError, UnknownNameError
 from blockdsl.graph import Graph, activate, current, op
+from blockdsl.graph.tensor import np_dtype
 from blockdsl.testing import strategies
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -297,3 +298,26 @@ def test_tasks_do_not_share_the_model():
         return await asyncio.gather(*(task(n) for n in range(5)))
 
     assert asyncio.run(all_tasks()) == [([f"x{n}"], 1) for n in range(5)]
+
+
+# -- older releases of onnx ----------------------------------------------------------------------
+
+
+def test_an_onnx_that_stands_float32_in_for_bfloat16_is_not_believed(monkeypatch):
+    monkeypatch.setattr(helper, "tensor_dtype_to_np_dtype", lambda _: np.dtype(np.float32))
+    with pytest.raises(OpError, match=r"bfloat16 tensors need onnx 1\.19, and .* is installed\."):
+        np_dtype.__wrapped__(TensorProto.BFLOAT16)
+
+
+def test_an_onnx_that_asks_for_the_types_of_absent_inputs(monkeypatch):
+    newer = onnx.shape_inference.infer_node_outputs
+
+    def older(schema, node, types, *settings):
+        assert all(types[name].SerializeToString() for name in node.input)
+        whole = onnx.NodeProto.FromString(node.SerializeToString())
+        return newer(schema, whole, types, *settings)
+
+    monkeypatch.setattr(onnx.shape_inference, "infer_node_outputs", older)
+    with blockdsl.empty_base():
+        x = blockdsl.input("x", shape=(1, 3, 4, 4))
+        assert op.Resize(x, None, np.float32([1, 1, 2, 2])).shape == (1, 3, 8, 8)

@@ -9,7 +9,6 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import onnx
 from onnx import defs
@@ -99,12 +98,11 @@ def _row(domain: str, name: str, since: int) -> Coverage:
 
 
 def _takes_and_gives_floats(form: Operator) -> bool:
-    schema: Any = form.schema
     tensors = [f"tensor({name})" for name in ("float", "float16", "double", "bfloat16")]
     floats = {*tensors, *(f"seq({tensor})" for tensor in tensors)}
     return all(
-        any(floats & set(parameter.types) for parameter in side)
-        for side in (schema.inputs, schema.outputs)
+        any(floats & form.types_of(parameter) for parameter in side)
+        for side in (form.inputs, form.outputs)
     )
 
 

@@ -8,6 +8,7 @@ the rank is, and that is all that gradients need (dimensions need not be known).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from onnx import NodeProto, OperatorSetIdProto, TensorProto, TypeProto, checker, shape_inference
 
@@ -45,11 +46,18 @@ def infer_outputs(
     assert operator.schema is not None
     try:
         found = shape_inference.infer_node_outputs(
-            operator.schema, node, dict(types), dict(constants), None, list(opsets), ir_version
+            operator.schema,
+            cast(NodeProto, _OfPresentInputs(node)),
+            dict(types),
+            dict(constants),
+            None,
+            list(opsets),
+            ir_version,
         )
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError) as error:
         raise unfit(operator, node, types, error) from error
-    if operator.name in _SHAPES_KEPT and not operator.domain and node.output[0] in found:
+    if operator.name in _SHAPES_KEPT and not operator.domain:
+        found[node.output[0]] = TypeProto()
         found[node.output[0]].CopyFrom(types[node.input[0]])
     supplement = _RANK_RULES.get(operator.name) if not operator.domain else None
     if supplement is not None:
@@ -57,6 +65,14 @@ def infer_outputs(
             if name in found:
                 _supply_rank(found[name], supplement(node, types))
     return found
+
+
+class _OfPresentInputs:
+    """A node for `infer_node_outputs`, which before onnx 1.18 wants types for absent inputs."""
+
+    def __init__(self, node: NodeProto) -> None:
+        self.input = [name for name in node.input if name]
+        self.SerializeToString = node.SerializeToString
 
 
 _SHAPES_KEPT = frozenset({"GroupNormalization", "MeanVarianceNormalization"})

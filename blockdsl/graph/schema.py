@@ -61,6 +61,12 @@ class Operator:
         given = {name: proto for name, proto in self.attributes.items() if proto is not None}
         return {name: helper.get_attribute_value(proto) for name, proto in given.items()}
 
+    def types_of(self, parameter: Parameter) -> frozenset[str]:
+        """The types that one of its inputs or outputs may have, such as "tensor(float)"."""
+        choices = self.schema.type_constraints if self.schema is not None else ()
+        of_name = {choice.type_param_str: choice.allowed_type_strs for choice in choices}
+        return frozenset(of_name.get(parameter.type, (parameter.type,)))
+
     def __str__(self) -> str:
         return f"{self.domain}::{self.name}" if self.domain else self.name
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import onnx
@@ -89,14 +90,22 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
     return dim.dim_param or None if which == "dim_param" else None
 
 
+@cache
 def np_dtype(elem_type: int) -> np.dtype:
     """The NumPy type of an ONNX element type (bfloat16 through ml_dtypes).
+
+    Raises:
+        OpError: The installed onnx has none for it.
 
     Example:
         >>> np_dtype(onnx.TensorProto.INT64)
         dtype('int64')
     """
-    return np.dtype(helper.tensor_dtype_to_np_dtype(elem_type))
+    found = np.dtype(helper.tensor_dtype_to_np_dtype(elem_type))
+    if helper.np_dtype_to_tensor_dtype(found) != elem_type:  # float32 stands for bfloat16
+        name = TensorProto.DataType.Name(elem_type).lower()
+        raise OpError(f"{name} tensors need onnx 1.19, and {onnx.__version__} is installed.")
+    return found
 
 
 def elem_type_of(dtype: np.typing.DTypeLike) -> int:

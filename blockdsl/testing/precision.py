@@ -69,9 +69,9 @@ def _fixed_tensors(nodes: Iterable[NodeProto]) -> set[str]:
         for name, parameter in zip(node.input, form.inputs, strict=False):
             if parameter.type == "tensor(float)":
                 fixed.add(name)
-        if any("tensor(double)" in p.types for p in form.schema.inputs):
-            for name, result in zip(node.output, form.schema.outputs, strict=False):
-                if "tensor(double)" not in result.types:
+        if any("tensor(double)" in form.types_of(p) for p in form.inputs):
+            for name, result in zip(node.output, form.outputs, strict=False):
+                if "tensor(double)" not in form.types_of(result):
                     fixed.add(name)
     return fixed
 
