@@ -80,3 +80,9 @@ def test_input_like_refuses():
             GraphError, match=r"input taken of the type float32\[N, 2\] already, and"
         ):
             blocks.InputLike("x")("taken")
+
+
+def test_absolute_path_of_a_temporary_file(tmp_path):
+    with pytest.raises(GraphError, match=r"relative path for the temp_file_name.*can be left out"):
+        blockdsl.blocks.PassThrough(temp_file_name=str(tmp_path / "model.onnx"))
+    assert blockdsl.blocks.PassThrough("model.onnx")

@@ -43,7 +43,7 @@ ONNXBLOCK = {
     "ReduceMean": ("keepdims=True", "input_name"),
     "ReduceSum": ("keepdims=True", "input_name"),
     "Constant": ("value_float", ""),
-    "SequenceConstruct": ("", "*input_names"),
+    "SequenceConstruct": ("", "*sequence_input_names"),
     "ReduceAllL2": ("", "*reduce_node_input_names"),
     "Clip": ("clip_min=None, clip_max=None", "clip_input_name"),
     "PassThrough": ("", "*input_names"),

@@ -321,3 +321,44 @@ def test_an_onnx_that_asks_for_the_types_of_absent_inputs(monkeypatch):
     with blockdsl.empty_base():
         x = blockdsl.input("x", shape=(1, 3, 4, 4))
         assert op.Resize(x, None, np.float32([1, 1, 2, 2])).shape == (1, 3, 8, 8)
+def test_the_model_is_copied_over_by_hand():
+    # As onnxblock's own ForwardBlock and TrainingBlock do: what the index knew is of no model then.
+    with blockdsl.empty_base() as handle:
+        y = blockdsl.op.BatchNormalization(
+            blockdsl.input("x", shape=(2, 3)), *np.ones((4, 3), np.float32)
+        )
+        graph = blockdsl.graph.current()
+        graph.producer(y)
+        handle.model.CopyFrom(onnx.ModelProto.FromString(handle.model.SerializeToString()))
+        graph.sync()
+        assert graph.producer(y) is handle.model.graph.node[0]
+
+
+def test_the_model_with_all_types():
+    class Twice(blockdsl.Block):
+        def build(self, x):
+            return self.infer_shapes_on_base(), x + x, self.infer_shapes_on_base()
+
+    with blockdsl.empty_base() as handle:
+        before, y, after = Twice()(blockdsl.input("x", shape=("batch", 3)))
+    assert not before.graph.value_info
+    assert [v.name for v in after.graph.value_info] == [y]
+    dims = after.graph.value_info[0].type.tensor_type.shape.dim
+    assert [d.dim_param or d.dim_value for d in dims] == ["batch", 3]
+    assert not handle.model.graph.value_info
+
+
+def test_whoever_holds_the_live_model_sees_the_training_model():
+    class Training(blockdsl.TrainingBlock):
+        def build(self, x):
+            w = blockdsl.graph.current().add_parameter(np.ones((3, 1), "float32"), "w")
+            return (x @ w).square().mean()
+
+    block = Training()
+    block.requires_grad("Training/w")
+    with blockdsl.empty_base() as handle:
+        held = handle.model
+        block(blockdsl.input("x", shape=("batch", 3)))
+        assert handle.model is held
+        assert held == block.to_model_proto()[0]
+        assert held is not block.to_model_proto()[0]

@@ -23,7 +23,7 @@ from blockdsl.backend.files import StrPath, read_model
 from blockdsl.backend.ort_format import convert_to_ort
 from blockdsl.backend.providers import runtime_limits
 from blockdsl.blocks import Block, PassThrough
-from blockdsl.blocks.block import ModelBlock, as_names
+from blockdsl.blocks.block import ModelBlock, as_names, is_block
 from blockdsl.errors import (
     ArtifactError,
     ArtifactTypeError,
@@ -201,7 +201,7 @@ def _loss_block(loss: Any) -> Block:
     if isinstance(loss, LossType):
         made: Block = getattr(losses, loss.name)()
         return made
-    if isinstance(loss, Block):
+    if is_block(loss):
         return loss
     hint = f" Make an instance: {loss.__name__}()." if isinstance(loss, type) else ""
     raise ArtifactError(
@@ -210,12 +210,15 @@ def _loss_block(loss: Any) -> Block:
     )
 
 
-def _optimizer_block(optimizer: Any) -> ModelBlock | None:
+def _optimizer_block(optimizer: Any) -> Any:
+    """A block that has `to_model_proto`, be it one of onnxblock's."""
     if optimizer is None or isinstance(optimizer, ModelBlock):
         return optimizer
     if isinstance(optimizer, OptimType):
-        made: ModelBlock = getattr(optim, optimizer.name)()
-        return made
+        return getattr(optim, optimizer.name)()
+    makes_a_model = is_block(optimizer) and hasattr(optimizer, "to_model_proto")
+    if makes_a_model and not isinstance(optimizer, TrainingBlock):
+        return optimizer
     hint = ""
     if isinstance(optimizer, type):
         hint = f" Make an instance: {optimizer.__name__}()."
@@ -284,9 +287,7 @@ def _check_forward(model: onnx.ModelProto | StrPath) -> None:
     graph.check("forward model")
 
 
-def _optimizer_model(
-    optimizer: ModelBlock, model: onnx.ModelProto, parameters: Parameters
-) -> onnx.ModelProto:
+def _optimizer_model(optimizer: Any, model: onnx.ModelProto, parameters: Parameters) -> Any:
     with empty_base(opset_version=opset_of(model)):
         optimizer(parameters)
         return optimizer.to_model_proto()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from blockdsl.blocks.block import Block
-from blockdsl.blocks.operator import Unary, Variadic, value_of
+from blockdsl.blocks.operator import Unary, value_of
 from blockdsl.blocks.parameters import dtype_of
 from blockdsl.graph.context import current
 from blockdsl.graph.inputs import input_like
@@ -55,10 +55,20 @@ class Identity(Unary):
     operator = op.Identity
 
 
-class SequenceConstruct(Variadic):
+class SequenceConstruct(Block):
     """A sequence of tensors."""
 
-    operator = op.SequenceConstruct
+    def build(self, *sequence_input_names: str) -> Value:
+        """Make the sequence.
+
+        Args:
+            *sequence_input_names: Its tensors, of one type.
+
+        Returns:
+            The sequence.
+        """
+        y: Value = op.SequenceConstruct(*sequence_input_names)
+        return y
 
 
 class PassThrough(Block):

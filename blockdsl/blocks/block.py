@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, TypeGuard
 
 import onnx
 
 from blockdsl.errors import GraphError
+from blockdsl.graph import onnxblock
 from blockdsl.graph.context import current
 from blockdsl.graph.model import Graph
 
@@ -19,6 +21,13 @@ class Block(ABC):
     tensors. Calling the block runs `build` and checks what it appended. Blocks hold other blocks
     as attributes and call them. `super().__init__()` need not be called.
 
+    Args:
+        temp_file_name: A relative path. onnxblock writes a large model there to check it; here it
+            does nothing.
+
+    Raises:
+        GraphError: The path is absolute.
+
     Example:
         >>> import blockdsl
         >>> class Square(blockdsl.Block):
@@ -29,6 +38,20 @@ class Block(ABC):
         >>> y
         'Square/Mul'
     """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Make a block, one of onnxblock's too if the user imported that."""
+        theirs = onnxblock.block_class()
+        if theirs is not None:
+            theirs.register(Block)  # type: ignore[type-abstract]
+        return super().__new__(cls)
+
+    def __init__(self, temp_file_name: str = "temp.onnx") -> None:
+        if os.path.isabs(temp_file_name):
+            raise GraphError(
+                f"Please pass in a relative path for the temp_file_name, not {temp_file_name!r}. "
+                f"Nothing is written to it: it can be left out."
+            )
 
     @property
     def base(self) -> onnx.ModelProto:
@@ -54,6 +77,17 @@ class Block(ABC):
             The tensors that the block computes.
         """
 
+    def infer_shapes_on_base(self) -> onnx.ModelProto:
+        """A copy of the model under construction, with all that is known of types and shapes.
+
+        Returns:
+            The copy, with a value_info for every tensor that is neither input nor output.
+
+        Raises:
+            NoBaseError: No model is open.
+        """
+        return current().with_types()
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run `build` in the current model and check what it appended.
 
@@ -73,6 +107,12 @@ class Block(ABC):
             )
             graph.sync()
         return _as_values(graph, built)
+
+
+def is_block(given: object) -> TypeGuard[Block]:
+    """Whether this is a block: of ours, or of onnxblock's if the user imported that."""
+    theirs = onnxblock.block_class()
+    return isinstance(given, Block if theirs is None else (Block, theirs))
 
 
 class ModelBlock(Block):

@@ -8,16 +8,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import onnx
 from onnx import ModelProto, helper
 
 from blockdsl.errors import GraphError, NoBaseError
+from blockdsl.graph import onnxblock
 from blockdsl.graph.model import Graph
 from blockdsl.graph.schema import MICROSOFT
 
 _current: ContextVar[Graph | None] = ContextVar("blockdsl_graph", default=None)
 _library: ContextVar[Path | None] = ContextVar("blockdsl_custom_op_library", default=None)
+_adopted: WeakKeyDictionary[Any, Graph] = WeakKeyDictionary()
+"""The models that onnxruntime.training.onnxblock has open and blocks of ours build on."""
 
 _IR_OF_OPSET = ((24, 12), (23, 11), (21, 10), (20, 9), (15, 8), (13, 7), (12, 7), (11, 6), (0, 4))
 """The IR version that came with an opset: what every runtime that knows the opset can load."""
@@ -52,18 +57,32 @@ class ModelHandle:
 
 
 def current() -> Graph:
-    """The model that is open here.
+    """The model that is open here, be it by onnxruntime.training.onnxblock.
 
     Raises:
         NoBaseError: None is.
     """
-    graph = _current.get()
+    graph = _current.get() or _of_onnxblock()
     if graph is None:
         raise NoBaseError(
             "No model is open: build blocks inside `with blockdsl.base(model):` or "
             "`with blockdsl.empty_base():`."
         )
     return graph
+
+
+def _of_onnxblock() -> Graph | None:
+    """The model that onnxruntime.training.onnxblock has open."""
+    accessor = onnxblock.accessor()
+    if accessor is None:
+        return None
+    if accessor not in _adopted:
+        graph = _adopted[accessor] = Graph(accessor.model)
+        if not graph.proto.graph.node:
+            # Its empty_base stamps the newest version that onnx knows, which no runtime may read.
+            newest = ir_version_of(graph.opset())
+            graph.proto.ir_version = min(graph.proto.ir_version, newest)
+    return _adopted[accessor]
 
 
 @contextmanager
@@ -164,28 +183,37 @@ def adopt(
     model: ModelProto, model_path: str | os.PathLike[str] | None = None
 ) -> Iterator[ModelHandle]:
     """As `base`, but blocks build on the model itself: for one that nobody else has."""
-    if _current.get() is not None:
+    if _current.get() is not None or onnxblock.accessor() is not None:
         raise GraphError(
             "Base onnx model already exists. Cannot create multiple ModelAccessors: close the "
             "open `with blockdsl.base(...)` before opening another."
         )
-    with activate(Graph(model, model_path)) as graph:
+    with activate(Graph(model, model_path)) as graph, onnxblock.lend(lambda: current().proto):
         yield ModelHandle(graph)
 
 
 @contextmanager
-def custom_op_library(path: str | os.PathLike[str]) -> Iterator[Path]:
+def custom_op_library(custom_op_library_path: str | os.PathLike[str]) -> Iterator[Path]:
     """Name the library of custom operators that the model uses.
+
+    Args:
+        custom_op_library_path: Its file.
+
+    Yields:
+        The path.
 
     Raises:
         GraphError: There is no such file, or a library is named already.
     """
     if _library.get() is not None:
         raise GraphError("CustomOp library already set. Cannot set multiple custom op libraries.")
-    if not isinstance(path, str | os.PathLike) or not os.path.exists(path):
-        raise GraphError(f"Custom op library path {path} does not exist.")
-    token = _library.set(Path(path))
+    given = custom_op_library_path
+    if not isinstance(given, str | os.PathLike) or not os.path.exists(given):
+        raise GraphError(f"Custom op library path {given} does not exist.")
+    path = Path(given)
+    token = _library.set(path)
     try:
-        yield Path(path)
+        with onnxblock.lend_library(path):
+            yield path
     finally:
         _library.reset(token)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -51,7 +51,7 @@ class Index:
         self._tensors: dict[str, TensorType | None] = {}
         self._constants: dict[str, TensorProto] = {}
         self._producers: dict[str, NodeProto] = {}
-        self._seen: tuple[tuple[int, str], ...] = ()
+        self._seen: list[Any] = []
         self._opsets: dict[str, int] = {}
         default_domain(proto)
         self._reindex()
@@ -119,17 +119,14 @@ class Index:
         Raises:
             GraphError: Something that was appended is not valid.
         """
-        if self._seen == self._counts():
-            return
-        graph = self.proto.graph
-        lists = (graph.input, graph.initializer, graph.value_info, graph.node)
-        inputs, initializers, values, nodes = (count for count, _ in self._seen)
-        if any(
-            len(items) < count or _name(items, count) != last
-            for items, (count, last) in zip(lists, self._seen, strict=True)
-        ):
+        lists = self._lists()
+        if not all(map(_begins_as, lists, self._seen)):
             self._reindex()
             return
+        inputs, initializers, values, nodes = sizes = [seen.size for seen in self._seen]
+        if sizes == [len(items) for items in lists]:
+            return
+        graph = self.proto.graph
         for info in [*graph.input[inputs:], *graph.value_info[values:]]:
             self._declare(info.name, info.type)
         for tensor in graph.initializer[initializers:]:
@@ -139,14 +136,14 @@ class Index:
             self._admit(node)
         self._seen = self._counts()
 
-    def _counts(self) -> tuple[tuple[int, str], ...]:
-        """How many inputs, initializers, value_infos and nodes there are, and the last of each.
-
-        Where the last that was seen is another now, more was done than appending.
-        """
+    def _lists(self) -> tuple[Any, ...]:
+        """What blocks append to."""
         graph = self.proto.graph
-        lists = (graph.input, graph.initializer, graph.value_info, graph.node)
-        return tuple((len(items), _name(items, len(items))) for items in lists)
+        return graph.input, graph.initializer, graph.value_info, graph.node
+
+    def _counts(self) -> list[_Seen]:
+        """How far each of the lists has been looked at."""
+        return [_Seen.of(items) for items in self._lists()]
 
     def _reindex(self) -> None:
         """Index the whole model anew, with ONNX's inference over all of it at once."""
@@ -363,12 +360,36 @@ class Index:
             self._constants[tensor.name] = tensor
 
 
-def _name(items: Sequence[Any], count: int) -> str:
-    """What the last of the first few inputs, initializers or nodes is called."""
-    if not count:
+class _Seen(NamedTuple):
+    """How many inputs, initializers, value_infos or nodes there were, and the last of them.
+
+    Where that one is another now, more was done than appending.
+    """
+
+    size: int
+    last: Any
+    name: str
+
+    @staticmethod
+    def of(items: Sequence[Any]) -> _Seen:
+        """The list as it is now."""
+        last = items[-1] if items else None
+        return _Seen(len(items), last, _name(last))
+
+
+def _begins_as(items: Sequence[Any], seen: _Seen) -> bool:
+    """Whether a list still begins with what was seen of it."""
+    if len(items) < seen.size:
+        return False
+    # The same object, not an equal one: CopyFrom makes others, and ours are not of the model then.
+    return not seen.size or (items[seen.size - 1] is seen.last and _name(seen.last) == seen.name)
+
+
+def _name(item: Any) -> str:
+    """What an input, initializer, value_info or node is called."""
+    if item is None:
         return ""
-    last = items[count - 1]
-    return str(next(iter(last.output), "") if isinstance(last, NodeProto) else last.name)
+    return str(next(iter(item.output), "") if isinstance(item, NodeProto) else item.name)
 
 
 def has_rank(proto: TypeProto | None) -> bool:

@@ -305,8 +305,27 @@ class Graph(Index):
         yield child
 
     def replace_with(self, other: Graph) -> None:
-        """Go on as another graph: what is current here is that one's model from now on."""
+        """Go on as another graph: the live model becomes a copy of that one's model."""
+        proto = self.proto
+        proto.CopyFrom(other.proto)
         self.__dict__.update(other.__dict__)
+        self.proto = proto
+        self._producers = {o: n for n in proto.graph.node for o in n.output if o}
+        self._seen = self._counts()
+
+    def with_types(self) -> ModelProto:
+        """A copy of the model that says what is known of the types of all tensors."""
+        self.sync()
+        model = ModelProto()
+        model.CopyFrom(self.proto)
+        graph = model.graph
+        said = {value.name for value in (*graph.input, *graph.output, *graph.value_info)}
+        graph.value_info.extend(
+            helper.make_value_info(name, self._types[name])
+            for name in self._producers
+            if name in self._types and name not in said
+        )
+        return model
 
     def check(self, what: str = "model") -> None:
         """The full check of the whole model, without its weights.
