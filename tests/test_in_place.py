@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import parser
 
-from blockdsl.backend.buffer import Buffer, to_array, wrap
+from blockdsl.backend.buffer import Buffer, owned, to_array, wrap
 from blockdsl.backend.in_place import InPlaceCheck
 from blockdsl.backend.providers import CPU
 from blockdsl.backend.session.binding import BoundSession
@@ -164,6 +164,16 @@ def test_buffers_share_their_memory(dtype, shape):
     assert to_array(buffer.value).all()
     assert array.all()
     assert to_array(wrap(array)).dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_an_owned_value_keeps_what_it_was_made_of(dtype, shape):
+    array = np.ones(shape, dtype)
+    value = owned(array)
+    array[...] = 0  # as freed memory would be written over
+    assert to_array(value).all()
+    assert (to_array(value).dtype, to_array(value).shape) == (dtype, shape)
 
 
 def test_a_buffer_takes_no_other_memory_for_its_own():

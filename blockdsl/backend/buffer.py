@@ -92,6 +92,21 @@ def wrap(array: Array) -> ort.OrtValue:
     return _wrap_as_dlpack(array)
 
 
+def owned(array: Array) -> ort.OrtValue:
+    """An OrtValue on the CPU with a copy of an array, in memory of its own.
+
+    What is wrapped lives no longer than Python's OrtValue, and so not as long as its `numpy()`.
+    """
+    array = np.require(array, requirements=["C", "A"])
+    native = is_native(array.dtype)
+    if not native and not hasattr(ort.OrtValue, "ortvalue_from_numpy_with_onnx_type"):
+        return _wrap_as_dlpack(array.copy())  # the capsule keeps the memory
+    kind = array.dtype.type if native else elem_type_of(array.dtype)
+    value = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), kind, "cpu", 0)
+    value.update_inplace(array if native else wrap(array))
+    return value
+
+
 def to_array(value: ort.OrtValue) -> Array:
     """The contents of an OrtValue, shared where it lies on the CPU in a type that NumPy has."""
     if value.element_type() == TensorProto.STRING or is_native(np_dtype(value.element_type())):

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnxruntime as ort
 
-from blockdsl.backend.buffer import Buffer, to_array, wrap
+from blockdsl.backend.buffer import Buffer, owned, to_array, wrap
 from blockdsl.backend.engine import Array
 from blockdsl.backend.in_place import InPlaceCheck
 from blockdsl.backend.providers import Device
@@ -94,7 +94,7 @@ class BoundSession:
         values = self._binding.get_outputs_as_ortvaluevector()
         results = [ort.OrtValue(values[index]) for index in range(len(self._results))]
         for index in self._shared:
-            results[index] = wrap(np.array(to_array(results[index])))
+            results[index] = owned(to_array(results[index]))
         return results
 
     def _bind_inputs(self) -> None:
@@ -121,5 +121,5 @@ class BoundSession:
         values = self._session.run([*self._results, *self._outputs], everything)
         for buffer, value in zip(self._outputs.values(), values[len(self._results) :], strict=True):
             buffer.write(value)
-        results = [np.array(value) for value in values[: len(self._results)]]
-        return [array if is_text(array) else wrap(array) for array in results]
+        results = [np.asarray(value) for value in values[: len(self._results)]]
+        return [array if is_text(array) else owned(array) for array in results]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from blockdsl.backend.buffer import is_native, to_array, wrap
+from blockdsl.backend.buffer import is_native, owned, to_array, wrap
 from blockdsl.backend.feeds import InputSpec, check_feeds
 from blockdsl.backend.providers import load_runtime
 from blockdsl.backend.training.native import native, reporting
@@ -66,5 +66,5 @@ class Pass:
                 self._run_values(vector, fetches)
         python = load_runtime().OrtValue
         results = {i: python(fetches[i]) for i in self._kept}
-        results.update((i, wrap(np.array(to_array(results[i])))) for i in self._copied)
+        results.update((i, owned(to_array(results[i]))) for i in self._copied)
         return list(results.values())
