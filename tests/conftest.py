@@ -11,8 +11,9 @@ import pytest
 from tests import skips
 from tests.engines import available_engines
 
-# Scripts that made the data, with libraries that the tests do without.
-collect_ignore_glob = ["data/*"]
+# Scripts that made the data, with libraries that the tests do without, and programs in the words
+# of onnxruntime-training, which tests/upstream/test_side_by_side.py runs.
+collect_ignore_glob = ["data/*", "upstream/scripts/*"]
 
 # The same examples on every run; `--hypothesis-profile nightly` looks for new ones.
 hypothesis.settings.register_profile(

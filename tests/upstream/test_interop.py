@@ -23,10 +23,10 @@ from blockdsl import api
 from blockdsl.errors import GraphError
 from tests.engines import available_engines
 
-TOGETHER = "training" in available_engines() and importlib.util.find_spec("torch") is not None
-pytestmark = pytest.mark.skipif(
-    not TOGETHER, reason="needs onnxruntime-training 1.19.2 and PyTorch, which it imports"
-)
+if "training" not in available_engines() or importlib.util.find_spec("torch") is None:
+    pytest.skip(
+        "needs onnxruntime-training 1.19.2 and PyTorch, which it imports", allow_module_level=True
+    )
 
 
 @pytest.fixture(scope="module")
