@@ -82,16 +82,13 @@ def run_theirs() -> dict[str, dict]:
     return found
 
 
-def ask_theirs() -> dict[str, dict]:
-    """The same, from the interpreter that has onnxruntime-training."""
+def ask(code: str) -> dict:
+    """What `answer` is after the code has run where onnxruntime-training is installed."""
     with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder, "results.json")
-        code = (
-            "import json, sys; from tests.upstream import runner; "
-            "open(sys.argv[1], 'w').write(json.dumps(runner.run_theirs()))"
-        )
+        told = Path(folder, "answer.json")
+        code = f"{code}; import json, sys; open(sys.argv[1], 'w').write(json.dumps(answer))"
         done = subprocess.run(
-            [os.environ[PYTHON], "-c", code, str(answer)],
+            [os.environ[PYTHON], "-c", code, str(told)],
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
@@ -99,7 +96,12 @@ def ask_theirs() -> dict[str, dict]:
         )
         if done.returncode:
             raise RuntimeError(done.stderr[-4000:])
-        return json.loads(answer.read_text("utf-8"))
+        return json.loads(told.read_text("utf-8"))
+
+
+def ask_theirs() -> dict[str, dict]:
+    """The results of all scripts, from there."""
+    return ask("from tests.upstream import runner; answer = runner.run_theirs()")
 
 
 def recorded() -> dict[str, dict]:

@@ -33,6 +33,7 @@ results = {
     "gradients": [before_module, before_step, frozen, after_step],
     "losses": [first, second],
     "values": [bias.data, parameters["fc2.bias"].data],
+    "shown": error_of(lambda: repr(parameters)),
     "missing": error_of(lambda: parameters["nothing"], missing),
     "missing on writing": error_of(lambda: parameters.__setitem__("nothing", bias.data), missing),
     "shape": error_of(

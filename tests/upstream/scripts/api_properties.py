@@ -25,6 +25,7 @@ results = {
     "all": dict(sorted(dict(iter(loaded.properties)).items())),
     "kinds": [type(loaded.properties[name]).__name__ for name in ("epoch", "loss", "note")],
     "numpy": loaded.properties["single"],
+    "shown": error_of(lambda: repr(loaded.properties)),
     "missing": error_of(lambda: state.properties["nothing"], "Property nothing not found."),
     "refused": [
         error_of(lambda value=value: state.properties.__setitem__("x", value))
