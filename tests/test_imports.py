@@ -126,3 +126,7 @@ GRAPH_ONLY = ["blocks", "data", "gradient", "graph", "loss", "optim", "testing",
 @pytest.mark.parametrize("layer", GRAPH_ONLY)
 def test_building_graphs_needs_no_runtime(layer):
     assert "onnxruntime" not in {n.split(".")[0] for n in loaded(f"import blockdsl.{layer}")}
+
+
+def test_the_backend_loads_no_runtime_before_it_runs_something():
+    assert not {"onnxruntime", "onnx.reference"} & loaded("import blockdsl.backend")

@@ -7,14 +7,24 @@ step moves nothing but the batch and the loss.
 from __future__ import annotations
 
 import ctypes
+import math
 
 import numpy as np
 import onnxruntime as ort
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
 from blockdsl.backend.engine import Array
 from blockdsl.backend.providers import CPU, Device
 from blockdsl.graph.tensor import elem_type_of, np_dtype
+
+# Element types of which the runtime puts several into a byte, and their number of bits.
+_PACKED = {
+    TensorProto.INT2: 2,
+    TensorProto.UINT2: 2,
+    TensorProto.INT4: 4,
+    TensorProto.UINT4: 4,
+    TensorProto.FLOAT4E2M1: 4,
+}
 
 
 class Buffer:
@@ -82,10 +92,18 @@ class Buffer:
 
 
 def wrap(array: Array) -> ort.OrtValue:
-    """An OrtValue on the CPU that shares a C-contiguous array's memory."""
+    """An OrtValue on the CPU that shares a C-contiguous array's memory.
+
+    It is a copy of elements of less than a byte: the runtime packs them, NumPy does not.
+    """
     if is_native(array.dtype):
         return ort.OrtValue.ortvalue_from_numpy(array)
     elem_type = elem_type_of(array.dtype)
+    if elem_type in _PACKED:
+        packed = np.frombuffer(numpy_helper.from_array(array).raw_data, np.uint8)
+        value = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), elem_type)
+        ctypes.memmove(value.data_ptr(), packed.ctypes.data, packed.nbytes)
+        return value
     if hasattr(ort.OrtValue, "ortvalue_from_numpy_with_onnx_type"):
         bits = array.view(f"u{array.dtype.itemsize}")
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, elem_type)
@@ -112,12 +130,22 @@ def to_array(value: ort.OrtValue) -> Array:
     if value.element_type() == TensorProto.STRING or is_native(np_dtype(value.element_type())):
         return np.asarray(value.numpy())
     dtype = np_dtype(value.element_type())
+    if value.element_type() in _PACKED:
+        return _unpacked(value)
     result = np.empty(value.shape(), dtype)
     if value.device_name().lower() != "cpu":
         wrap(result).update_inplace(value)
     elif result.size:
         ctypes.memmove(result.ctypes.data, value.data_ptr(), result.nbytes)
     return result
+
+
+def _unpacked(value: ort.OrtValue) -> Array:
+    tensor = TensorProto(data_type=value.element_type(), dims=value.shape())
+    bits = _PACKED[value.element_type()]
+    size = -(-math.prod(value.shape()) * bits // 8)  # the last byte may be filled in part
+    tensor.raw_data = ctypes.string_at(value.data_ptr(), size)
+    return numpy_helper.to_array(tensor)
 
 
 def is_native(dtype: np.dtype) -> bool:

@@ -132,16 +132,24 @@ def input_specs(opened: OpenSession) -> dict[str, InputSpec]:
     """
     specs = {}
     for value in opened.session.get_inputs():
-        match = re.fullmatch(r"tensor\((\w+)\)", value.type)
-        if match is None:
+        spec = spec_of(value)
+        if spec is None:
             raise EngineError(
                 f"The input '{value.name}' of the {opened.what} is a {value.type}; only tensors "
                 "can be fed."
             )
-        elem_type = TensorProto.DataType.Value(match[1].upper())
-        shape = None if value.shape is None else tuple(dim or None for dim in value.shape)
-        specs[value.name] = InputSpec(value.name, TensorType(elem_type, shape))
+        specs[value.name] = spec
     return specs
+
+
+def spec_of(value: ort.NodeArg) -> InputSpec | None:
+    """An input or output of a session; `None` for one that is no tensor."""
+    match = re.fullmatch(r"tensor\((\w+)\)", value.type)
+    if match is None:
+        return None
+    elem_type = TensorProto.DataType.Value(match[1].upper())
+    shape = None if value.shape is None else tuple(dim or None for dim in value.shape)
+    return InputSpec(value.name, TensorType(elem_type, shape))
 
 
 def _external_weights(model: ModelProto, folder: Path) -> Iterator[tuple[TensorProto, Array]]:
@@ -177,7 +185,7 @@ def _refusal(what: str, device: Device, message: str, plain: str) -> str:
     if match := re.search(r"Could not find an implementation for (\w+)\((\d+)\)", message):
         return (
             f"{head}: it has no kernel of {match[1]} (opset {match[2]}) for the element types in "
-            "this model. Train in float32, or on another device."
+            "this model. Use float32, or another device."
         )
     if match := re.search(r"IR version: (\d+), max supported IR version: (\d+)", message):
         return (
