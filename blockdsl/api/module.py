@@ -6,8 +6,6 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from blockdsl.api.checkpoint_state import CheckpointState
 from blockdsl.backend.engine import Array
 from blockdsl.backend.engines import open_module
@@ -115,6 +113,9 @@ class Module:
     def get_contiguous_parameters(self, trainable_only: bool = False) -> Any:
         """Copy the parameters into one flat buffer, in the order of the training model's inputs.
 
+        Its elements are float32, which holds half precision and small integers exactly too; they
+        are float64 if a parameter in it is float64 or an integer of 32 bits or more.
+
         Args:
             trainable_only: Whether to leave the frozen parameters out.
 
@@ -139,7 +140,8 @@ class Module:
         This completes a state that was loaded from a nominal checkpoint.
 
         Args:
-            buffer: What `get_contiguous_parameters` returns, any other OrtValue, or an array.
+            buffer: What `get_contiguous_parameters` returns, or another OrtValue or array of that
+                element type. Each parameter gets its own type back.
             trainable_only: Whether the buffer holds the trainable parameters only.
         """
         if trainable_only and self._state.nominal:
@@ -155,8 +157,9 @@ class Module:
                 f"Parameters buffer size incorrect. Expected:{size}, Actual:{flat.size}. The "
                 f"{which} {size} elements (`get_parameters_size(trainable_only={trainable_only})`)."
             )
-        if flat.dtype != np.float32:
-            raise StateError(f"Parameters buffer type incorrect: it is float32, not {flat.dtype}.")
+        dtype = self._model.parameters_dtype(trainable_only)
+        if flat.dtype != dtype:
+            raise StateError(f"Parameters buffer type incorrect: it is {dtype}, not {flat.dtype}.")
         self._model.write_parameters(flat, trainable_only)
 
     def export_model_for_inferencing(

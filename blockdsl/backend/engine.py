@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
@@ -92,8 +93,11 @@ class Trainable(Protocol):
     def parameters_size(self, trainable_only: bool) -> int:
         """The number of elements of all parameters; known of a nominal state too."""
 
+    def parameters_dtype(self, trainable_only: bool) -> np.dtype:
+        """The element type of a flat copy of the parameters; known of a nominal state too."""
+
     def read_parameters(self, trainable_only: bool) -> Array:
-        """A flat float32 copy of the parameters, in the order of the model's inputs."""
+        """A flat copy of the parameters, in the order of the model's inputs."""
 
     def write_parameters(self, flat: Array, trainable_only: bool) -> None:
         """Set the parameters from what `read_parameters` gives; complete a nominal state."""

@@ -15,6 +15,7 @@ from blockdsl.backend.engine import Array
 from blockdsl.backend.export import export_for_inference
 from blockdsl.backend.feeds import check_feeds
 from blockdsl.backend.files import StrPath
+from blockdsl.backend.flat import flat_dtype, flatten, unflatten
 from blockdsl.backend.in_place import InPlaceCheck
 from blockdsl.backend.providers import Device
 from blockdsl.backend.session.binding import BoundSession
@@ -118,11 +119,14 @@ class SessionModule:
         """The number of elements of all parameters; known of a nominal state too."""
         return sum(_size(self._values[name]) for name in self._names(trainable_only))
 
+    def parameters_dtype(self, trainable_only: bool) -> np.dtype:
+        """The element type of a flat copy of the parameters; known of a nominal state too."""
+        return flat_dtype(self._values[name].dtype for name in self._names(trainable_only))
+
     def read_parameters(self, trainable_only: bool) -> Array:
-        """A flat float32 copy of the parameters, in the order of the model's inputs."""
+        """A flat copy of the parameters, in the order of the model's inputs."""
         self._check_values()
-        arrays = [self._values[name].array.ravel() for name in self._names(trainable_only)]
-        return np.concatenate([np.empty(0, np.float32), *(a.astype(np.float32) for a in arrays)])
+        return flatten([self._values[name].array for name in self._names(trainable_only)])
 
     def write_parameters(self, flat: Array, trainable_only: bool) -> None:
         """Set the parameters from what `read_parameters` gives; complete a nominal state."""
@@ -136,11 +140,10 @@ class SessionModule:
             raise StateError(
                 f"Parameters buffer size incorrect. Expected:{size}, Actual:{flat.size}."
             )
-        rest = flat.reshape(-1)
-        for name in self._names(trainable_only):
-            value = self._values[name]
-            part, rest = rest[: _size(value)], rest[_size(value) :]
-            value.write(part.astype(value.dtype).reshape(value.shape))
+        values = [self._values[name] for name in self._names(trainable_only)]
+        parts = unflatten(flat.reshape(-1), [(value.dtype, value.shape) for value in values])
+        for value, part in zip(values, parts, strict=True):
+            value.write(part)
         if not trainable_only:
             self.state.nominal = False
 

@@ -11,11 +11,13 @@ from blockdsl.backend.buffer import wrap
 from blockdsl.backend.engine import Array
 from blockdsl.backend.export import export_for_inference
 from blockdsl.backend.files import StrPath
+from blockdsl.backend.flat import flat_dtype, flatten, unflatten
 from blockdsl.backend.providers import Device, require_provider
 from blockdsl.backend.training.interface import Interface, check_fit, read_interface
 from blockdsl.backend.training.native import default_options, native, native_device, reporting
 from blockdsl.backend.training.state import TrainingParameter, TrainingState
 from blockdsl.backend.training.step import Pass
+from blockdsl.errors import UnsupportedTypeError
 
 
 class TrainingModule:
@@ -104,24 +106,38 @@ class TrainingModule:
             return int(self._native.get_parameters_size(trainable_only))
         return sum(parameter.data.size for parameter in self.parameters(trainable_only))
 
+    def parameters_dtype(self, trainable_only: bool) -> np.dtype:
+        """The element type of a flat copy of the parameters; known of a nominal state too."""
+        dtypes = self.state.dtypes()
+        names = self._parameters if not trainable_only else []  # trained ones are float32
+        return flat_dtype(dtypes[name] for name in names)
+
     def read_parameters(self, trainable_only: bool) -> Array:
-        """A flat float32 copy of the parameters."""
-        arrays = [parameter.data.ravel() for parameter in self.parameters(trainable_only)]
-        return np.concatenate([np.empty(0, np.float32), *arrays], dtype=np.float32)
+        """A flat copy of the parameters, in the order of the model's inputs."""
+        return flatten([parameter.data for parameter in self.parameters(trainable_only)])
 
     def write_parameters(self, flat: Array, trainable_only: bool) -> None:
         """Set the parameters from one flat array; complete a nominal state."""
         if self.state.nominal:
-            buffer = wrap(np.require(flat, requirements=["C", "A"]))
-            with reporting("Copying the buffer to the parameters"):
-                self._native.copy_buffer_to_parameters(buffer._ortvalue, trainable_only)
-            self.state.complete()
+            self._complete(flat, trainable_only)
             return
         # Not by the C class, which refuses when a frozen parameter is not float32.
-        for parameter in self.parameters(trainable_only):
-            data = parameter.data
-            part, flat = flat[: data.size], flat[data.size :]
-            parameter.data = part.astype(data.dtype).reshape(data.shape)
+        parameters = list(self.parameters(trainable_only))
+        like = [(parameter.data.dtype, parameter.data.shape) for parameter in parameters]
+        for parameter, part in zip(parameters, unflatten(flat, like), strict=True):
+            parameter.data = part
+
+    def _complete(self, flat: Array, trainable_only: bool) -> None:
+        for name, dtype in self.state.dtypes().items():
+            if dtype != np.float32:
+                raise UnsupportedTypeError(
+                    "The training engine completes nominal states of float32 parameters only; "
+                    f"'{name}' is {dtype}. Load the checkpoint with engine='session'."
+                )
+        buffer = wrap(np.require(flat, requirements=["C", "A"]))
+        with reporting("Copying the buffer to the parameters"):
+            self._native.copy_buffer_to_parameters(buffer._ortvalue, trainable_only)
+        self.state.complete()
 
     def export_model_for_inferencing(self, path: StrPath, output_names: Sequence[str]) -> None:
         """Write the inference model with the current parameters."""

@@ -91,6 +91,7 @@ class TrainingState:
         self._optimizer: Any = None
         self._plain: OptimizerState | None = None
         self._names: list[str] = self.native.parameter_names()
+        self._dtypes = {n: a.dtype for n, a in (loaded.trainable | loaded.frozen).items()}
         self._without_values = loaded if loaded.nominal else None
 
     @property
@@ -105,6 +106,10 @@ class TrainingState:
     def parameter_names(self) -> list[str]:
         """The names of all parameters, trained or frozen."""
         return self._names
+
+    def dtypes(self) -> dict[str, np.dtype]:
+        """The element types of all parameters."""
+        return self._dtypes
 
     def parameter(self, name: str) -> TrainingParameter:
         """A parameter by its name; only of a state that is not nominal."""
