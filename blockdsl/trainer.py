@@ -263,13 +263,12 @@ class Trainer:
 
         Args:
             path: The file.
-            output_names: The tensors of the evaluation model that it is to put out.
+            output_names: The tensors of the evaluation model (of the training model without its
+                gradients if there is none) that it is to put out.
 
         Raises:
-            ArtifactError: There is no evaluation model.
-            UnknownNameError: The evaluation model has no tensor of that name.
+            UnknownNameError: The model has no tensor of that name.
         """
-        self._check_eval_model()
         self.module.export_model_for_inferencing(path, output_names)
 
     @property
@@ -332,7 +331,7 @@ class Trainer:
         if self._eval_model is None:
             raise ArtifactError(
                 f"{os.fspath(self._directory)!r} has no {self._prefix}eval_model.onnx, which "
-                f"evaluation and export need: generate the artifacts again."
+                f"evaluation needs: generate the artifacts again."
             )
 
     def _file(self, name: str) -> Path | None:

@@ -209,6 +209,14 @@ def test_mistakes(here, command, message):
     assert re.search(message, run(*command.split(), ok=False))
 
 
+def test_export_without_an_eval_model(here, engine):
+    command = "generate model.onnx --loss mse --output run --output-name"
+    run(*command.split(), small.Y)
+    Path("run", "eval_model.onnx").unlink()
+    assert small.Y in run("export", "run", "-o", "m.onnx", "--engine", engine)
+    assert [o.name for o in onnx.load("m.onnx").graph.output] == [small.Y]
+
+
 def test_nothing_to_export_by_default(here):
     run("generate", "model.onnx", "--loss", "mse", "--output", "run")
     assert "--output-names" in run("export", "run", "-o", "m.onnx", ok=False)

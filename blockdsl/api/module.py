@@ -31,7 +31,7 @@ class Module:
     Args:
         train_model_uri: The training model.
         state: The parameters and everything else that training changes. Modules may share one.
-        eval_model_uri: The evaluation model; needed for evaluation and for export.
+        eval_model_uri: The evaluation model; needed for evaluation.
         device: Where to run: `"cpu"`, `"cuda"` or `"cuda:1"`.
         session_options: ONNX Runtime's options (threads, optimization, custom operators).
 
@@ -91,7 +91,7 @@ class Module:
         if self.training:
             outputs = self._model.train_step(user_inputs)
         else:
-            self._check_eval("evaluate")
+            self._check_eval()
             outputs = self._model.eval_step(user_inputs)
         if not user_inputs or not all(map(is_ort_value, user_inputs)):
             outputs = [as_array(output) for output in outputs]
@@ -168,14 +168,18 @@ class Module:
         """Write an inference model with the current parameters.
 
         It is the part of the evaluation model that the outputs need: parameters are initializers,
-        and inputs that only the loss needs are gone.
+        and inputs that only the loss needs are gone. A module without an evaluation model takes the
+        training model, leaves the gradients out, turns dropout off and normalises by the running
+        statistics.
 
         Args:
             inference_model_uri: The file to write.
             graph_output_names: The outputs of the inference model: any tensors of the evaluation
                 model, in the order in which it shall return them.
+
+        Raises:
+            UnknownNameError: There is no such tensor; the message lists near ones and the outputs.
         """
-        self._check_eval("export a model for inferencing")
         self._check("export the model")
         self._model.export_model_for_inferencing(inference_model_uri, graph_output_names)
 
@@ -191,9 +195,9 @@ class Module:
         if self._state.nominal:
             raise StateError(NO_VALUES.format(what=what))
 
-    def _check_eval(self, what: str) -> None:
+    def _check_eval(self) -> None:
         if not self._has_eval_model:
             raise EngineError(
-                f"Eval model was not provided. Cannot {what}. Make the module with "
+                "Eval model was not provided. Cannot evaluate. Make the module with "
                 "`Module(..., eval_model_uri=...)`."
             )

@@ -105,7 +105,10 @@ class Trainable(Protocol):
     def export_model_for_inferencing(
         self, path: str | os.PathLike[str], output_names: Sequence[str]
     ) -> None:
-        """Write the part of the eval model that some outputs need, with the current values."""
+        """Write the part of the eval model that some outputs need, with the current values.
+
+        Without an eval model it is made of the training model.
+        """
 
 
 class Stepper(Protocol):

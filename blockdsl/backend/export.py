@@ -11,6 +11,7 @@ from onnx import helper, numpy_helper
 
 from blockdsl.backend.engine import Array
 from blockdsl.backend.files import StrPath, is_ort_format, read_model, replacing
+from blockdsl.backend.forward import forward_model, is_training_model
 from blockdsl.backend.walk import called_functions, reads
 from blockdsl.errors import EngineError, StateError, UnknownNameError, near
 from blockdsl.graph.walk import all_nodes
@@ -22,28 +23,30 @@ _SMALL = 4096  # bytes: tensors below this may be shapes, which type inference l
 
 
 def export_for_inference(
-    eval_model: StrPath,
+    source: StrPath,
     path: StrPath,
     output_names: Sequence[str],
     parameter_names: Collection[str],
     value_of: Callable[[str], Array],
 ) -> None:
-    """Write the inference model of an eval model.
+    """Write the inference model of an eval model or of a training model.
 
     Args:
-        eval_model: The eval model's file.
+        source: The file of the eval model, or of the training model where there is none.
         path: The file to write; an old one is replaced when the new one is complete.
-        output_names: What the inference model returns: any tensors of the eval model, in order.
-        parameter_names: The inputs of the eval model that are parameters.
+        output_names: What the inference model returns: any tensors of the source, in order.
+        parameter_names: The inputs of the source that are parameters.
         value_of: Gives the current value of a parameter.
     """
-    if is_ort_format(eval_model, "eval model"):
+    if is_ort_format(source):
         raise EngineError(
-            f"The eval model '{os.fspath(eval_model)}' is in the .ort format, whose graph is "
-            "fixed, so that no inference model can be made of it. Make the module with the .onnx "
-            "file that lies beside it."
+            f"The model '{os.fspath(source)}' is in the .ort format, whose graph is fixed, so that "
+            "no inference model can be made of it. Make the module with the .onnx file that lies "
+            "beside it."
         )
-    model = read_model(eval_model, "eval model")
+    model = read_model(source)
+    if is_training_model(model.graph):
+        model = forward_model(model, parameter_names)
     write_model(inference_model(model, output_names, parameter_names, value_of), path)
 
 
@@ -132,9 +135,10 @@ def _check_names(graph: onnx.GraphProto, output_names: Sequence[str]) -> None:
     for name in output_names:
         if name not in every:
             raise UnknownNameError(
-                f"Expected graph output for inference graph {name} could not be found in the eval "
-                f"model. {near(str(name), list(dict.fromkeys(known)))} Please regenerate the eval "
-                "graph if it should be there."
+                f"Expected graph output for inference graph {name} could not be found in the "
+                f"model. {near(str(name), list(dict.fromkeys(known)))} The model puts out "
+                f"{', '.join(repr(o.name) for o in graph.output)}; any tensor of it can be named. "
+                "Please regenerate the eval graph if it should be there."
             )
 
 

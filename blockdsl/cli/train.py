@@ -131,7 +131,7 @@ def export(
         list[str] | None,
         typer.Option(
             help="A tensor that the model puts out; may be given several times. By default what "
-            "the evaluation model puts out after the loss."
+            "the evaluation model, or else the training model, puts out after the loss."
         ),
     ] = None,
     checkpoint: Start = None,
@@ -140,10 +140,11 @@ def export(
 ) -> None:
     """Write the trained model for inference."""
     trainer = _trained(artifacts, checkpoint, prefix, "cpu", engine)
-    names = output_names or trainer.module.eval().output_names()[1:]
+    module = trainer.module
+    names = output_names or (module.eval().output_names() or module.train().output_names())[1:]
     if not names:
         raise ArtifactError(
-            "The evaluation model puts out nothing but the loss: name the tensors that the model "
+            "The model puts out nothing but the loss: name the tensors that the model "
             "is to put out with --output-names; `blockdsl info` of the forward model lists them."
         )
     trainer.export(output, names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 
@@ -32,6 +33,18 @@ def test_export_model_for_inferencing(run: Trained, tmp_path: Path) -> None:
         np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-5, atol=1e-6)
 
 
+def test_export_without_an_eval_model(
+    run: Trained, files: Path, engine: str, tmp_path: Path
+) -> None:
+    state, module, optimizer = run
+    train(module, optimizer)
+    alone = Module(files / "training_model.onnx", state)
+    for name, other in (("one", module), ("two", alone)):
+        other.export_model_for_inferencing(tmp_path / name, ["output"])
+    one, two = (onnx.load(tmp_path / name) for name in ("one", "two"))
+    assert one.graph == two.graph
+
+
 def test_wrong_exports(run: Trained, files: Path, tmp_path: Path) -> None:
     state, module, _ = run
     path = tmp_path / "inference.onnx"
@@ -42,9 +55,9 @@ def test_wrong_exports(run: Trained, files: Path, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="list of strings"):
         module.export_model_for_inferencing(path, "output")
     alone = Module(files / "training_model.onnx", state)
-    message = "Eval model was not provided. Cannot export a model for inferencing"
-    with pytest.raises(RuntimeError, match=message):
-        alone.export_model_for_inferencing(path, ["output"])
+    for wrong in ("outptu", "fc1.weight_grad.accumulation.out", "lazy_reset_grad"):
+        with pytest.raises(UnknownNameError, match=r"The model puts out '\S+', 'output'"):
+            alone.export_model_for_inferencing(path, [wrong])
     assert not path.exists()
 
 

@@ -51,6 +51,7 @@ class SessionModule:
         self.device = Device.parse(device)
         self.options = options
         self._folder = Path(train_model).parent
+        self._train_model = train_model
         self._graph = overwrite_form(
             load_rewritable(train_model, TRAINING), state.parameter_names()
         )
@@ -148,15 +149,13 @@ class SessionModule:
             self.state.nominal = False
 
     def export_model_for_inferencing(self, path: StrPath, output_names: Sequence[str]) -> None:
-        """Write the part of the eval model that some outputs need, with the current parameters."""
-        if self._eval_model is None:
-            raise EngineError(
-                "Eval model was not provided. Cannot export a model for inferencing: make the "
-                "module with an eval model."
-            )
+        """Write the part of the eval model that some outputs need, with the current parameters.
+
+        Without an eval model it is made of the training model.
+        """
         self._check_values()
         export_for_inference(
-            self._eval_model,
+            self._eval_model or self._train_model,
             path,
             output_names,
             self.state.parameter_names(),

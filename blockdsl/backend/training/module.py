@@ -41,7 +41,7 @@ class TrainingModule:
         if eval_model is not None:
             evaluation = read_interface(eval_model, "eval model", self.options)
             check_fit(evaluation, state, training=False)
-        self._eval_model = eval_model
+        self._train_model, self._eval_model = train_model, eval_model
         self._own: dict[str, Array] | None = None
         for other in state.modules:
             other.keep_gradients()
@@ -140,10 +140,12 @@ class TrainingModule:
         self.state.complete()
 
     def export_model_for_inferencing(self, path: StrPath, output_names: Sequence[str]) -> None:
-        """Write the inference model with the current parameters."""
-        assert self._eval_model is not None, "the API asks for an eval model first"
+        """Write the part of the eval model that some outputs need, with the current parameters.
+
+        Without an eval model it is made of the training model.
+        """
         export_for_inference(
-            self._eval_model,
+            self._eval_model or self._train_model,
             path,
             output_names,
             self.state.parameter_names(),
