@@ -32,6 +32,11 @@ GRAPHS = {
         "n = ReduceL2<keepdims: int = 0>(p) u = Div(g, n) p.out = Sub(p, u)",
         {"p": True},
     ),
+    "clipped by the norm of all": (
+        "a = ReduceSumSquare<keepdims: int = 0>(p) b = ReduceSumSquare<keepdims: int = 0>(g) "
+        "t = Sum(a, b) n = Sqrt(t) p.out = Div(p, n)",
+        {"p": True},
+    ),
     "skipped where not finite": ("b = IsNaN(g) s = Sub(p, g) p.out = Where(b, p, s)", {"p": True}),
     "a view in between": (
         "flat = Reshape(p, flat_shape) s = Add(flat, ones16) p.out = Reshape(s, square)",

@@ -8,6 +8,7 @@ from blockdsl.api.parameters import Parameters
 from blockdsl.api.properties import Properties
 from blockdsl.backend.engine import State
 from blockdsl.backend.engines import load_state
+from blockdsl.backend.files import text_of
 from blockdsl.errors import StateError
 
 
@@ -46,7 +47,7 @@ class CheckpointState:
             CheckpointError: The file is not a checkpoint or is damaged.
             EngineError: The engine is not installed.
         """
-        return cls(load_state(checkpoint_uri, engine))
+        return cls(load_state(text_of(checkpoint_uri, "checkpoint"), engine))
 
     @classmethod
     def save_checkpoint(
@@ -65,7 +66,7 @@ class CheckpointState:
         """
         if not isinstance(state, CheckpointState):
             raise StateError(f"Not a CheckpointState: a {type(state).__name__}.")
-        state._state.save(checkpoint_uri, include_optimizer_state)
+        state._state.save(text_of(checkpoint_uri, "checkpoint"), include_optimizer_state)
 
     @property
     def parameters(self) -> Parameters:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from blockdsl.api.checkpoint_state import CheckpointState
 from blockdsl.backend.engine import Array
 from blockdsl.backend.engines import open_module
+from blockdsl.backend.files import text_of
 from blockdsl.backend.values import as_array, contiguous, flat_array, is_ort_value
 from blockdsl.errors import EngineError, StateError
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 NO_VALUES = (
     "Cannot {what} with a nominal state: it has the names of the parameters, but no values. Please "
-    "load the model parameters first: "
-    "`Module.copy_buffer_to_parameters(buffer, trainable_only=False)`."
+    "load the model parameters first. "
+    "Write `Module.copy_buffer_to_parameters(buffer, trainable_only=False)`."
 )
 
 
@@ -65,8 +66,8 @@ class Module:
         self._has_eval_model = eval_model_uri is not None
         self._model = open_module(
             state._state,
-            os.fspath(train_model_uri),
-            None if eval_model_uri is None else os.fspath(eval_model_uri),
+            text_of(train_model_uri, "training model"),
+            None if eval_model_uri is None else text_of(eval_model_uri, "eval model"),
             device,
             session_options,
         )
@@ -181,7 +182,8 @@ class Module:
             UnknownNameError: There is no such tensor; the message lists near ones and the outputs.
         """
         self._check("export the model")
-        self._model.export_model_for_inferencing(inference_model_uri, graph_output_names)
+        path = text_of(inference_model_uri, "inference model")
+        self._model.export_model_for_inferencing(path, graph_output_names)
 
     def input_names(self) -> list[str]:
         """The inputs that a call takes in the present mode; none if there is no such model."""

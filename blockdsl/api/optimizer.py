@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from blockdsl.backend.engines import open_optimizer
+from blockdsl.backend.files import text_of
 from blockdsl.errors import StateError
 
 if TYPE_CHECKING:
@@ -25,10 +26,13 @@ class Optimizer:
         if not hasattr(module, "_model"):
             raise StateError(f"An optimizer trains a Module, not a {type(module).__name__}.")
         self._state = module._state._state
-        self._optimizer = open_optimizer(module._model, os.fspath(optimizer_uri))
+        self._optimizer = open_optimizer(module._model, text_of(optimizer_uri, "optimizer model"))
 
     def step(self) -> None:
-        """Take one step along the gradients. They stay: `Module.lazy_reset_grad` forgets them."""
+        """Take one step along the gradients. They stay: `Module.lazy_reset_grad` forgets them.
+
+        An optimizer with `ClipGradNorm` in its native form clips them in place, as PyTorch does.
+        """
         self._check("take a step")
         self._optimizer.step()
 
@@ -62,6 +66,6 @@ class Optimizer:
         if self._state.nominal:
             raise StateError(
                 f"The optimizer cannot {what}: its state comes from a nominal checkpoint and has "
-                "no values. Please load the model parameters first: "
-                "`Module.copy_buffer_to_parameters(buffer, trainable_only=False)`."
+                "no values. Please load the model parameters first. "
+                "Write `Module.copy_buffer_to_parameters(buffer, trainable_only=False)`."
             )

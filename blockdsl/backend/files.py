@@ -16,6 +16,19 @@ from blockdsl.errors import ModelFileError
 StrPath = str | os.PathLike[str]
 
 
+def text_of(path: StrPath, what: str) -> str:
+    """A path as text.
+
+    Raises:
+        ModelFileError: It is no path.
+    """
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise ModelFileError(
+            f"The {what} is given by the path of its file, not by a {type(path).__name__}."
+        )
+    return os.fsdecode(path)
+
+
 @contextmanager
 def replacing(path: StrPath) -> Iterator[Path]:
     """A path beside `path` to write to; it takes the place of `path` when the block ends well.

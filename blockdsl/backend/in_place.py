@@ -25,7 +25,7 @@ ELEMENTWISE = {
 # Their result is memory of its own.
 COPYING = {
     *("And", "Cast", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual"),
-    *("Not", "Or", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMin", "ReduceSum"),
+    *("Not", "Or", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMin", "ReduceSum", "Sum"),
     *("ReduceSumSquare", "Shape", "Size"),
 }
 # Their result may be a view of their input.

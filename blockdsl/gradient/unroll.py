@@ -53,9 +53,12 @@ def unroll_optimizer(
         adamw = AdamW(rate, step, **_attributes(optimizer)) if slots else None
         start = len(plain.graph.node)
         parameter, gradient, *moments = inputs[0]
-        gradient = gradient if factor is None else gradient * factor
-        new = adamw(parameter, gradient, *moments) if adamw else [sgd(rate, parameter, gradient)]
-    _repeat(plain, start, inputs, new)
+        clipped = gradient if factor is None else gradient * factor
+        new = adamw(parameter, clipped, *moments) if adamw else [sgd(rate, parameter, clipped)]
+    changed = dict(zip((parameter, *moments), new, strict=True))
+    if factor is not None:
+        changed[gradient] = clipped  # as the kernel does, and PyTorch's clip_grad_norm_
+    _repeat(plain, start, inputs, changed)
     return plain
 
 
@@ -93,9 +96,11 @@ def _check(parameters: Sequence[tuple[str, int, tuple[int, ...]]]) -> None:
 
 
 def _repeat(
-    model: ModelProto, start: int, inputs: Sequence[Sequence[Value]], new: Sequence[Value]
+    model: ModelProto, start: int, inputs: Sequence[Sequence[Value]], changed: dict[Value, Value]
 ) -> None:
     """Say of all parameters what the nodes from `start` on say of the first.
+
+    `changed` has the new values of the inputs of the first.
 
     Copying nodes takes a fraction of the time that building them does, of which a model of hundreds
     of parameters has many thousands.
@@ -106,16 +111,17 @@ def _repeat(
     inner = [output for node in template for output in node.output]
     types = {info.name: info.type for info in graph.input}
     for tensors in inputs:
-        parameter, _, *slots = tensors
-        targets = [f"{name}{NEW}" for name in (parameter, *slots)]
         names: dict[str, str] = dict(zip(inputs[0], tensors, strict=True))
-        names |= {name: f"{parameter}/{name}" for name in inner}
-        names |= dict(zip(new, targets, strict=True))
+        sources = [names[name] for name in changed]
+        names |= {name: f"{tensors[0]}/{name}" for name in inner}
+        names |= {
+            new: f"{source}{NEW}" for new, source in zip(changed.values(), sources, strict=True)
+        }
         for node in template:
             copy = graph.node.add()
             copy.CopyFrom(node)
-            copy.name = f"{parameter}/{node.name}"
+            copy.name = f"{tensors[0]}/{node.name}"
             copy.input[:] = [names.get(name, name) for name in node.input]
             copy.output[:] = [names[name] for name in node.output]
-        for source, target in zip((parameter, *slots), targets, strict=True):
-            graph.output.append(ValueInfoProto(name=target, type=types[source]))
+        for source in sources:
+            graph.output.append(ValueInfoProto(name=f"{source}{NEW}", type=types[source]))

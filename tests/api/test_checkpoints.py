@@ -144,7 +144,7 @@ def test_a_nominal_state_has_names_only(open_run: Any, tmp_path: Path) -> None:
         "Please load all the parameter states first": [
             lambda: state.parameters.__setitem__("fc1.bias", one),
         ],
-        "lease load the model parameters first": [
+        r"Please load the model parameters first\. Write": [
             lambda: module(*batch()),
             lambda: module.get_contiguous_parameters(),
             lambda: module.export_model_for_inferencing(tmp_path / "x.onnx", ["output"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -125,3 +126,18 @@ def test_session_options_reach_the_engine(files: Path, engine: str, tmp_path: Pa
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     Module(files / "training_model.onnx", state, session_options=options)
     assert (tmp_path / "optimized.onnx").exists()
+
+
+def test_paths_are_paths(run: Trained, engine: str, tmp_path: Path) -> None:
+    state, module, _ = run
+    uses = {
+        "training model": lambda: Module(5, state),  # type: ignore[arg-type]
+        "checkpoint": lambda: CheckpointState.load_checkpoint(5, engine=engine),  # type: ignore[arg-type]
+        "optimizer model": lambda: Optimizer(5, module),  # type: ignore[arg-type]
+        "inference model": lambda: module.export_model_for_inferencing(5, ["output"]),  # type: ignore[arg-type]
+    }
+    for what, use in uses.items():
+        with pytest.raises(BlockError, match=f"The {what} is given by the path of its file, not b"):
+            use()
+    CheckpointState.save_checkpoint(state, os.fsencode(tmp_path / "saved"))
+    assert (tmp_path / "saved").is_file()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from blockdsl.api import LinearLRScheduler
+from blockdsl import artifacts, optim
+from blockdsl.api import CheckpointState, LinearLRScheduler, Module, Optimizer
 from blockdsl.errors import (
     StateError,
 )
-from tests.api.mlp import FROZEN, batch
+from tests.api.mlp import FROZEN, TRAINABLE, batch, mlp
 from tests.api.runs import Trained, values
 
 
@@ -90,3 +92,23 @@ def test_scheduler_warms_up_then_decays(
 def test_scheduler_refuses_negative_counts(run: Trained) -> None:
     with pytest.raises(StateError, match="warmup_step_count is -1"):
         LinearLRScheduler(run[2], -1, 2, 0.1)
+
+
+@pytest.mark.parametrize("kind", [optim.AdamW, optim.SGD])
+def test_clipping_is_in_place(kind: Any, engine: str, tmp_path: Path) -> None:
+    artifacts.generate_artifacts(
+        mlp(),
+        requires_grad=TRAINABLE,
+        loss=artifacts.LossType.CrossEntropyLoss,
+        optimizer=kind(clip_grad=optim.ClipGradNorm(0.1)),
+        artifact_directory=tmp_path,
+    )
+    state = CheckpointState.load_checkpoint(tmp_path / "checkpoint", engine=engine)
+    module = Module(tmp_path / "training_model.onnx", state)
+    optimizer = Optimizer(tmp_path / "optimizer_model.onnx", module)
+    for _ in range(2):  # the second adds to what is clipped
+        module(*batch())
+        optimizer.step()
+    gradients = [parameter.grad for _, parameter in state.parameters if parameter.requires_grad]
+    norm = np.sqrt(sum(np.square(gradient).sum() for gradient in gradients))
+    np.testing.assert_allclose(norm, 0.1, rtol=1e-4)
