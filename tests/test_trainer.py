@@ -246,6 +246,16 @@ def test_a_finished_run_has_nothing_left(folder, batches, tmp_path, engine):
     assert len(quietly(resumed, batches, epochs=3).losses) == 12
 
 
+def test_a_checkpoint_goes_where_resume_looks(tmp_path, batches, engine):
+    small.generate(tmp_path)
+    trainer = Trainer(tmp_path, engine=engine)
+    quietly(trainer, batches)
+    assert not (tmp_path / "checkpoints").exists()
+    trainer.save()
+    assert os.listdir(tmp_path / "checkpoints") == ["step-00000012"]
+    assert Trainer.resume(tmp_path, engine=engine).step == 12
+
+
 def test_the_latest_checkpoint_is_the_one_written_last(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     for i, step in enumerate([90, 100, 20]):  # a longer run came before this one

@@ -26,7 +26,8 @@ class LinearLRScheduler:
     Args:
         optimizer: The optimizer whose learning rate is set, now and by every `step`.
         warmup_step_count: The steps over which the rate rises; 0 begins at `initial_lr`.
-        total_step_count: The step, counted with those of the warmup, at which the rate is 0 again.
+        total_step_count: The step, counted with those of the warmup, at which the rate is 0 again;
+            None keeps the highest rate.
         initial_lr: The highest rate.
     """
 
@@ -34,14 +35,14 @@ class LinearLRScheduler:
         self,
         optimizer: Optimizer,
         warmup_step_count: int,
-        total_step_count: int,
+        total_step_count: int | None,
         initial_lr: float,
     ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise StateError(
                 f"A scheduler sets the rate of an Optimizer, not of a {type(optimizer).__name__}."
             )
-        counts = (warmup_step_count, total_step_count)
+        counts = (warmup_step_count, 0 if total_step_count is None else total_step_count)
         if not all(_is_number(count) and count >= 0 for count in counts):
             raise StateError(
                 "The step counts of a scheduler are numbers that are not negative: "
@@ -64,6 +65,8 @@ class LinearLRScheduler:
         """The learning rate after so many optimizer steps."""
         if step < self._warmup:
             return self._initial_lr * step / self._warmup
+        if self._total is None:
+            return self._initial_lr
         left = self._total - step
         return self._initial_lr * max(0.0, left / max(1, self._total - self._warmup))
 

@@ -91,14 +91,15 @@ def train(
             gradient_accumulation=gradient_accumulation,
             validation=held_out,
             eval_every=eval_every,
-            # Never reached where none is asked for: the one at the end is written all the same.
-            checkpoint_every=checkpoint_every or 2**62,
+            checkpoint_every=checkpoint_every,
             on_step=log.step,
             on_evaluation=log.evaluation,
         )
     if not history.losses:
         console.print(f"Nothing is left to do: {epochs} epochs are done, in {trainer.step} steps.")
         return
+    if checkpoint_every is None:
+        trainer.save()
     measures = history.evaluations[-1][1] if history.evaluations else {}
     validated = f" Validation: {in_words(measures)}." if measures else ""
     console.print(

@@ -1,0 +1,42 @@
+"""Where a trainer's checkpoints are, and what they remember of where training is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from blockdsl.api import CheckpointState
+from blockdsl.backend.files import StrPath
+
+CHECKPOINTS = "checkpoints"
+"""The folder in a directory of artifacts that checkpoints go to."""
+
+PEAK = "learning_rate"
+"""The property that keeps the highest learning rate of a schedule."""
+
+
+def checkpoint_name(step: int, prefix: str = "") -> str:
+    """The name of the checkpoint of a step.
+
+    Example:
+        >>> checkpoint_name(12, "small-")
+        'small-step-00000012'
+    """
+    return f"{prefix}step-{step:08d}"
+
+
+def latest_checkpoint(artifacts: StrPath, prefix: str = "") -> Path | None:
+    """The checkpoint that `Trainer.fit` wrote last, None if there is none.
+
+    Not the one of the highest step: that may be left from a longer run before this one.
+    """
+    found = [
+        path
+        for path in (Path(artifacts) / CHECKPOINTS).glob(f"{prefix}step-*")
+        if path.name.removeprefix(f"{prefix}step-").isdigit()
+    ]
+    return max(found, key=lambda path: (path.stat().st_mtime_ns, path.name), default=None)
+
+
+def done(state: CheckpointState, what: str) -> int:
+    """How many epochs, or batches of the present epoch, are done: 0 at the start."""
+    return int(state.properties[what]) if what in state.properties else 0
