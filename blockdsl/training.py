@@ -26,6 +26,7 @@ from blockdsl.graph.context import current
 from blockdsl.graph.layout import ACCUMULATED, BUFFER, RESET
 from blockdsl.graph.microsoft import OPERATORS
 from blockdsl.graph.model import Graph
+from blockdsl.graph.random import share_generator
 from blockdsl.graph.walk import all_nodes
 
 Parameters = tuple[list[TensorProto], list[TensorProto]]
@@ -139,6 +140,8 @@ class TrainingBlock(Block):
         _to_evaluation_mode(evaluation)
         evaluation.check()
         training = graph.fork(lifted)
+        for node in all_nodes(training.proto.graph.node):
+            share_generator(node)
         order = {name: i for i, name in enumerate(initializers)}
         trained.sort(key=lambda name: order.get(name, -1))
         _add_gradients(training, outputs, trained, statistics)

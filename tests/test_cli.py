@@ -80,8 +80,8 @@ def test_whole_path(here, engine):
 
 def test_resume_goes_on_where_training_stopped(here, engine):
     generate()
-    more = ("--epochs", 4, "--seed", 3, "--engine", engine)
-    train("--checkpoint-every", 20, *more)
+    more = ("--epochs", 4, "--engine", engine)
+    train("--checkpoint-every", 20, "--seed", 3, *more)
     whole = Path("run/checkpoints/step-00000048").read_bytes()
     shown = train("--checkpoint", "run/checkpoints/step-00000020", *more)
     assert shown.endswith("The last checkpoint is in run/checkpoints.\n")

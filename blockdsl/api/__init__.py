@@ -20,6 +20,7 @@ from blockdsl.api.module import Module
 from blockdsl.api.optimizer import Optimizer
 from blockdsl.api.parameters import Parameter, Parameters
 from blockdsl.api.properties import Properties
+from blockdsl.backend.seed import set_seed
 
 __all__ = [
     "CheckpointState",
@@ -29,4 +30,5 @@ __all__ = [
     "Parameter",
     "Parameters",
     "Properties",
+    "set_seed",
 ]

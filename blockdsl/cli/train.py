@@ -69,15 +69,24 @@ def train(
     prefix: Prefix = "",
     device: Device = "cpu",
     engine: Engine = None,
-    seed: Annotated[int, typer.Option(min=0, help="What the order of the batches is from.")] = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="What the order of the batches and the masks of dropout follow from; by default "
+            "the checkpoint's, 0 at first.",
+        ),
+    ] = None,
     log_dir: Annotated[
         Path | None, typer.Option(help="A directory for TensorBoard's logs.")
     ] = None,
 ) -> None:
     """Train, show progress, and write a checkpoint at the end."""
     opened = Trainer.resume if resume else Trainer
-    trainer = opened(artifacts, prefix=prefix, checkpoint=checkpoint, device=device, engine=engine)
-    batches = Batches(_arrays(data, trainer), size=batch_size, seed=seed)
+    trainer = opened(
+        artifacts, prefix=prefix, checkpoint=checkpoint, device=device, engine=engine, seed=seed
+    )
+    batches = Batches(_arrays(data, trainer), size=batch_size, seed=trainer.seed)
     held_out = None
     if validation is not None:
         held_out = Batches(_arrays(validation, trainer), size=batch_size, shuffle=False)

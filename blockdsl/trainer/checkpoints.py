@@ -13,6 +13,9 @@ CHECKPOINTS = "checkpoints"
 PEAK = "learning_rate"
 """The property that keeps the highest learning rate of a schedule."""
 
+SEED = "seed"
+"""The property that keeps what the masks of dropout follow from."""
+
 
 def checkpoint_name(step: int, prefix: str = "") -> str:
     """The name of the checkpoint of a step.
@@ -37,6 +40,6 @@ def latest_checkpoint(artifacts: StrPath, prefix: str = "") -> Path | None:
     return max(found, key=lambda path: (path.stat().st_mtime_ns, path.name), default=None)
 
 
-def done(state: CheckpointState, what: str) -> int:
-    """How many epochs, or batches of the present epoch, are done: 0 at the start."""
+def kept(state: CheckpointState, what: str) -> int:
+    """What a checkpoint tells of epochs, of batches of the present one, or its seed; at first 0."""
     return int(state.properties[what]) if what in state.properties else 0

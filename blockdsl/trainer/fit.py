@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blockdsl.api import LinearLRScheduler, Optimizer
+from blockdsl.api import LinearLRScheduler, Optimizer, set_seed
 from blockdsl.data import Batch, epoch_of, in_order
 from blockdsl.errors import DataError
 from blockdsl.evaluation import Metric, outputs_of
 from blockdsl.progress import Progress
-from blockdsl.trainer.checkpoints import PEAK, checkpoint_name, done
+from blockdsl.trainer.checkpoints import PEAK, checkpoint_name, kept
 
 if TYPE_CHECKING:
     from blockdsl.trainer.trainer import Trainer
@@ -98,7 +98,7 @@ class Fit:
         self.trainer.module.lazy_reset_grad()  # gradients may be left of an interrupted run
         with Progress(enabled=progress, total=epochs * steps) as self._bar:
             self._bar.advance(self.trainer.step)
-            for epoch in range(done(self.trainer.state, "epoch"), epochs):
+            for epoch in range(kept(self.trainer.state, "epoch"), epochs):
                 for loss in self._epoch(epoch):
                     self._after_step(loss)
                 self._after_epoch(epoch)
@@ -109,8 +109,9 @@ class Fit:
     def _epoch(self, epoch: int) -> Iterator[float]:
         """Train on what is left of an epoch; the mean loss of every optimizer step."""
         losses: list[float] = []
-        start = count = done(self.trainer.state, "batch")
+        start = count = kept(self.trainer.state, "batch")
         for count, batch in enumerate(epoch_of(self.data, epoch, start), start=start + 1):
+            set_seed(self.trainer.seed, epoch, count)
             losses.append(self._loss_of(batch))
             if len(losses) == self.settings.gradient_accumulation:
                 yield self._optimizer_step(count, losses)

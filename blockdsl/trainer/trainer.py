@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from blockdsl.api import CheckpointState, Module, Optimizer
+from blockdsl.api import CheckpointState, Module, Optimizer, set_seed
 from blockdsl.backend.files import StrPath
+from blockdsl.backend.seed import unrepeatable
 from blockdsl.data import Batch, check_repeatable
-from blockdsl.errors import ArtifactError, CheckpointError, CheckpointNotFoundError
+from blockdsl.errors import (
+    ArtifactError,
+    BlockWarning,
+    CheckpointError,
+    CheckpointNotFoundError,
+)
 from blockdsl.evaluation import Metric, evaluate
-from blockdsl.trainer.checkpoints import CHECKPOINTS, checkpoint_name, latest_checkpoint
+from blockdsl.trainer.checkpoints import CHECKPOINTS, SEED, checkpoint_name, kept, latest_checkpoint
 from blockdsl.trainer.fit import Fit, History, Settings
 
 
@@ -24,6 +31,15 @@ class Trainer:
         checkpoint: Where to start from; the artifacts' own checkpoint by default.
         device: "cpu", "cuda" or "cuda:1".
         engine: "session" or "training"; by default what the installed runtime offers.
+        seed: What the masks of dropout follow from, with the epoch and the batch; by default what
+            the checkpoint's run had, else 0.
+
+    Attributes:
+        state: The parameters and all else that a checkpoint holds.
+        module: What computes the loss and the gradients.
+        optimizer: What changes the parameters, None if there is no optimizer model.
+        prefix: As given.
+        seed: As given, or as found in the checkpoint.
 
     Raises:
         ArtifactError: The directory has no training model.
@@ -60,6 +76,7 @@ class Trainer:
         checkpoint: StrPath | None = None,
         device: str = "cpu",
         engine: str | None = None,
+        seed: int | None = None,
     ) -> None:
         self._directory, self.prefix = Path(artifacts), prefix
         training_model = self._file("training_model.onnx")
@@ -70,6 +87,10 @@ class Trainer:
             )
         start = checkpoint or self._directory / f"{prefix}checkpoint"
         self.state = CheckpointState.load_checkpoint(start, engine=engine)
+        self.seed = kept(self.state, SEED) if seed is None else seed
+        # Nodes with a generator of their own begin it with what is set when the module is made.
+        set_seed(self.seed, kept(self.state, "epoch"), kept(self.state, "batch"))
+        self.state.properties[SEED] = self.seed
         self._eval_model = self._file("eval_model.onnx")
         self.module = Module(training_model, self.state, self._eval_model, device=device)
         optimizer_model = self._file("optimizer_model.onnx")
@@ -84,6 +105,7 @@ class Trainer:
         prefix: str = "",
         device: str = "cpu",
         engine: str | None = None,
+        seed: int | None = None,
     ) -> Trainer:
         """Go on from a checkpoint that `fit` or `save` wrote.
 
@@ -94,9 +116,13 @@ class Trainer:
             prefix: As for `Trainer`.
             device: As for `Trainer`.
             engine: As for `Trainer`.
+            seed: As for `Trainer`.
 
         Returns:
             A trainer whose `fit`, called with the same arguments, does what is left to do.
+
+        Warns:
+            BlockWarning: The training model draws at random in a way that cannot be resumed.
 
         Raises:
             CheckpointNotFoundError: There is none.
@@ -107,7 +133,19 @@ class Trainer:
                 f"There is no checkpoint in {os.fspath(Path(artifacts) / CHECKPOINTS)!r}: train "
                 f"with checkpoint_every, or name the checkpoint to resume from."
             )
-        return cls(artifacts, prefix=prefix, checkpoint=found, device=device, engine=engine)
+        trainer = cls(
+            artifacts, prefix=prefix, checkpoint=found, device=device, engine=engine, seed=seed
+        )
+        if drawing := unrepeatable(Path(artifacts) / f"{prefix}training_model.onnx"):
+            warnings.warn(
+                f"The training model draws at random by {', '.join(drawing)}, whose generator no "
+                f"checkpoint holds: what is left of the run will not be bit for bit what it would "
+                f"have been. Draw in the data and feed it to the model, or by Dropout without a "
+                f"seed.",
+                BlockWarning,
+                stacklevel=2,
+            )
+        return trainer
 
     def fit(
         self,

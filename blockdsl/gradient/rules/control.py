@@ -20,6 +20,7 @@ from blockdsl.gradient.registry import vjp
 from blockdsl.graph import activate, current, op
 from blockdsl.graph.control import choose, close, scan
 from blockdsl.graph.model import Graph
+from blockdsl.graph.random import draws
 from blockdsl.graph.shapes import permuted, zeros_like
 from blockdsl.graph.value import Value
 from blockdsl.graph.walk import all_nodes, reads
@@ -203,19 +204,10 @@ def _backwards(
     return found_states, found_slices, dict(zip(captured, ends[len(floating) :], strict=True))
 
 
-_RANDOM = frozenset(
-    {
-        "Bernoulli",
-        "Multinomial",
-        *(f"Random{n}{k}" for n in ("Normal", "Uniform") for k in ("", "Like")),
-    }
-)
-
-
 def _check_repeatable(bodies: Iterable[GraphProto]) -> None:
     """Refuse bodies that draw random numbers: run again, they draw others."""
     for node in all_nodes(node for body in bodies for node in body.node):
-        if node.op_type in _RANDOM or (node.op_type == "Dropout" and any(node.input[2:])):
+        if draws(node):
             raise GradientError(
                 f"{node.op_type} (node {node.name!r}) draws random numbers inside the body of an "
                 f"If, Loop or Scan. The gradient runs the body again, and would draw others. Move "
