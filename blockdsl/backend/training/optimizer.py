@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import onnx
 from onnx import ModelProto
 
 from blockdsl.backend.checkpoint import GROUP, OptimizerGroup
 from blockdsl.backend.engine import Stepper
 from blockdsl.backend.files import is_ort_format, read_model
 from blockdsl.backend.session.optimizer import PlainOptimizer
+from blockdsl.backend.training.clipping import clip, take_out_clipping
 from blockdsl.backend.training.module import TrainingModule
 from blockdsl.backend.training.native import native, native_device, reporting
 from blockdsl.backend.training.slots import SlotStore
@@ -33,15 +37,24 @@ class NativeStepper:
         module: The module whose parameters are changed.
         optimizer_model: The optimizer model.
         slots: The slots that the model's algorithm reads.
+        called: How the user calls the optimizer model.
+        largest_norm: What the gradients are clipped to before each step; None leaves that, if it
+            is to be, to the model.
     """
 
     def __init__(
-        self, module: TrainingModule, optimizer_model: str, slots: tuple[str, ...]
+        self,
+        module: TrainingModule,
+        optimizer_model: str,
+        slots: tuple[str, ...],
+        called: str,
+        largest_norm: float | None = None,
     ) -> None:
         state = module.state
         self._group = state.groups.setdefault(GROUP, OptimizerGroup(GROUP))
-        _check_slots(optimizer_model, self._group, slots)
-        with reporting(f"Loading the optimizer model '{optimizer_model}'"):
+        self._module, self._largest_norm = module, largest_norm
+        _check_slots(called, self._group, slots)
+        with reporting(f"Loading the optimizer model '{called}'"):
             self._native: Any = native().Optimizer(
                 optimizer_model, state.native, native_device(module.device), module.options
             )
@@ -66,6 +79,9 @@ class NativeStepper:
 
     def step(self) -> None:
         """Take one step."""
+        if self._largest_norm is not None:
+            trained = self._module.parameters(trainable_only=True)
+            clip([p.grad for p in trained if p.grad is not None], self._largest_norm)
         with reporting("An optimizer step"):
             self._native.optimizer_step()
         self._group.step += 1
@@ -115,7 +131,13 @@ def open_stepper(module: TrainingModule, optimizer_model: str) -> Stepper:
     """
 
     def open_native(slots: tuple[str, ...]) -> Stepper:
-        return NativeStepper(module, optimizer_model, slots)
+        return NativeStepper(module, optimizer_model, slots, optimizer_model)
+
+    def open_clipped(model: ModelProto, slots: tuple[str, ...], largest_norm: float) -> Stepper:
+        with TemporaryDirectory() as folder:
+            path = os.path.join(folder, "optimizer_model.onnx")
+            onnx.save(model, path)
+            return NativeStepper(module, path, slots, optimizer_model, largest_norm)
 
     def open_plain(model: ModelProto) -> Stepper:
         trainable = [parameter.name for parameter in module.parameters(trainable_only=True)]
@@ -129,7 +151,12 @@ def open_stepper(module: TrainingModule, optimizer_model: str) -> Stepper:
         model = read_model(optimizer_model, "optimizer model", weights=False)
         called = {node.op_type for node in model.graph.node if node.domain == MICROSOFT}
         known = [slots for name, slots in ALGORITHMS.items() if name in called]
-        open_it = partial(open_native, known[0]) if known else partial(open_plain, model)
+        # On another device the gradients are no views.
+        norm = take_out_clipping(model) if known and module.device.is_host else None
+        if norm is not None:
+            open_it = partial(open_clipped, model, known[0], norm)
+        else:
+            open_it = partial(open_native, known[0]) if known else partial(open_plain, model)
     return DeferredStepper(open_it) if module.state.nominal else open_it()
 
 
