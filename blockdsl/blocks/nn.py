@@ -155,7 +155,8 @@ class Dropout(Block):
 
     Args:
         ratio: The probability of zero.
-        seed: What the runtime's generator starts from; left to the runtime by default.
+        seed: The operator's attribute. Training artifacts leave it out, where
+            `blockdsl.api.set_seed` seeds all dropout.
 
     Example:
         >>> import blockdsl

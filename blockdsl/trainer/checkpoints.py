@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import glob
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from blockdsl.api import CheckpointState
@@ -38,6 +41,19 @@ def latest_checkpoint(artifacts: StrPath, prefix: str = "") -> Path | None:
         if path.name.removeprefix(f"{prefix}step-").isdigit()
     ]
     return max(found, key=lambda path: (path.stat().st_mtime_ns, path.name), default=None)
+
+
+def remove_leftovers(checkpoint: Path) -> None:
+    """Remove what processes that died while they wrote this very checkpoint have left beside it.
+
+    A resumed run writes the checkpoint again in which it was cut off: nothing stays for long.
+    """
+    for path in checkpoint.parent.glob(f".{glob.escape(checkpoint.name)}.*"):
+        with suppress(OSError):  # it does no harm
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 def kept(state: CheckpointState, what: str) -> int:

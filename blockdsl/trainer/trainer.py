@@ -18,7 +18,14 @@ from blockdsl.errors import (
     CheckpointNotFoundError,
 )
 from blockdsl.evaluation import Metric, evaluate
-from blockdsl.trainer.checkpoints import CHECKPOINTS, SEED, checkpoint_name, kept, latest_checkpoint
+from blockdsl.trainer.checkpoints import (
+    CHECKPOINTS,
+    SEED,
+    checkpoint_name,
+    kept,
+    latest_checkpoint,
+    remove_leftovers,
+)
 from blockdsl.trainer.fit import Fit, History, Settings
 
 
@@ -260,6 +267,7 @@ class Trainer:
             raise CheckpointError(
                 f"The folder {os.fspath(path.parent)!r} cannot be made: {error.strerror}."
             ) from error
+        remove_leftovers(path)
         CheckpointState.save_checkpoint(self.state, path, include_optimizer_state=True)
 
     def export(self, path: StrPath, output_names: Sequence[str]) -> None:
