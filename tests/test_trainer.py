@@ -334,6 +334,8 @@ def test_data_that_does_not_fit(folder, data, message, engine):
         ({"gradient_accumulation": 0}, "gradient_accumulation is at least 1, not 0"),
         ({"eval_every": 0}, "eval_every is at least 1, not 0"),
         ({"checkpoint_every": -1}, "checkpoint_every is at least 1, not -1"),
+        ({"decay": -5}, "decay is at least 0, not -5"),
+        ({"decay": 0.5}, "decay is at least 0, not 0.5; it is a whole number"),
         ({"validation": iter([])}, "validation is an iterator"),
     ],
 )
@@ -349,6 +351,9 @@ def test_decay_needs_a_length(folder):
 
     with pytest.raises(DataError, match="decay needs to know how many steps there are"):
         quietly(Trainer(folder), Loader(), decay=True)
+    trainer = Trainer(folder)
+    quietly(trainer, Loader(), learning_rate=0.1, epochs=3, decay=4)
+    assert trainer.optimizer.get_learning_rate() == np.float32(0.1 / 4)
 
 
 def test_wrong_element_type(folder, engine):

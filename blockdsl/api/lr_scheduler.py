@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numbers
 
+import numpy as np
+
 from blockdsl.api.optimizer import Optimizer
 from blockdsl.errors import StateError
 
@@ -64,11 +66,13 @@ class LinearLRScheduler:
     def learning_rate(self, step: int) -> float:
         """The learning rate after so many optimizer steps."""
         if step < self._warmup:
-            return self._initial_lr * step / self._warmup
-        if self._total is None:
-            return self._initial_lr
-        left = self._total - step
-        return self._initial_lr * max(0.0, left / max(1, self._total - self._warmup))
+            factor = step / self._warmup
+        elif self._total is None:
+            factor = 1.0
+        else:
+            factor = max(0.0, (self._total - step) / max(1, self._total - self._warmup))
+        # In 32 bits, as onnxruntime-training computes it: the same bits.
+        return float(np.float32(self._initial_lr) * np.float32(factor))
 
 
 def _is_number(value: object) -> bool:

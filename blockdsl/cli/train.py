@@ -48,6 +48,9 @@ def train(
     decay: Annotated[
         bool, typer.Option("--decay", help="Let the learning rate fall to 0 at the end.")
     ] = False,
+    decay_steps: Annotated[
+        int | None, typer.Option(min=1, help="Let it fall to 0 at this step instead of the end.")
+    ] = None,
     gradient_accumulation: Annotated[
         int, typer.Option(min=1, help="How many batches make one step.")
     ] = 1,
@@ -96,7 +99,7 @@ def train(
             epochs=epochs,
             learning_rate=learning_rate,
             warmup_steps=warmup_steps,
-            decay=decay,
+            decay=decay_steps or decay,
             gradient_accumulation=gradient_accumulation,
             validation=held_out,
             eval_every=eval_every,

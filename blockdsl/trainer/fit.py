@@ -44,7 +44,7 @@ class Settings:
     epochs: int
     learning_rate: float | None
     warmup_steps: int
-    decay: bool
+    decay: bool | int
     gradient_accumulation: int
     eval_every: int | None
     checkpoint_every: int | None
@@ -52,6 +52,7 @@ class Settings:
     def __post_init__(self) -> None:
         _check_count("epochs", self.epochs, least=0)
         _check_count("warmup_steps", self.warmup_steps, least=0)
+        _check_count("decay", self.decay, least=0)
         _check_count("gradient_accumulation", self.gradient_accumulation)
         _check_count("eval_every", self.eval_every)
         _check_count("checkpoint_every", self.checkpoint_every)
@@ -184,10 +185,11 @@ class Fit:
             if rate is not None:
                 self.optimizer.set_learning_rate(rate)
             return None
-        if decay and not steps:
+        if decay is True and not steps:
             raise DataError(
                 "decay needs to know how many steps there are, and the data has no length: use "
-                "blockdsl.Batches or a list, or give its class a __len__."
+                "blockdsl.Batches or a list, give its class a __len__, or write decay=<the step at "
+                "which the rate is to be 0>."
             )
         if rate is None:
             # On resuming, the optimizer's own rate is somewhere on the way; the highest is kept.
@@ -195,7 +197,8 @@ class Fit:
             if PEAK not in properties:
                 properties[PEAK] = self.optimizer.get_learning_rate()
             rate = float(properties[PEAK])
-        return LinearLRScheduler(self.optimizer, warmup, steps if decay else None, rate)
+        total = steps if decay is True else decay or None
+        return LinearLRScheduler(self.optimizer, warmup, total, rate)
 
 
 def _check_count(name: str, value: Any, least: int = 1) -> None:

@@ -161,7 +161,7 @@ class Trainer:
         epochs: int = 1,
         learning_rate: float | None = None,
         warmup_steps: int = 0,
-        decay: bool = False,
+        decay: bool | int = False,
         gradient_accumulation: int = 1,
         validation: Iterable[Batch] | None = None,
         metrics: Mapping[str, Metric] | None = None,
@@ -179,7 +179,7 @@ class Trainer:
             epochs: How many times to go through the data.
             learning_rate: The highest learning rate; the optimizer's own if left out.
             warmup_steps: Optimizer steps over which the rate rises from zero.
-            decay: Whether the rate then falls to zero at the last step.
+            decay: Whether the rate then falls to zero at the last step, or at which step it is to.
             gradient_accumulation: How many batches make one optimizer step; the gradients add up.
             validation: Data to evaluate on.
             metrics: What to measure on it beside the loss.
