@@ -9,6 +9,7 @@ write instead.
 from __future__ import annotations
 
 import difflib
+import numbers
 from collections.abc import Iterable
 
 
@@ -124,3 +125,26 @@ def near(name: str, known: Iterable[str], count: int = 3) -> str:
     listed = ", ".join(map(repr, names[:10]))
     rest = f" and {len(names) - 10} more" if len(names) > 10 else ""
     return f"Known names: {listed}{rest}."
+
+
+def check_number(kind: type[BlockError], what: str, given: object, *, whole: bool = False) -> None:
+    """Check that a setting is a number, of whatever size.
+
+    Args:
+        kind: The error to raise.
+        what: What the setting is called.
+        given: What it was set to.
+        whole: Whether it must be a whole number.
+
+    Example:
+        >>> check_number(OptimizerError, "eps", 1e-8)
+        >>> check_number(OptimizerError, "eps", "1e-8")
+        Traceback (most recent call last):
+        blockdsl.errors.OptimizerError: eps is '1e-8', of type str: it is a number.
+    """
+    wanted = numbers.Integral if whole else numbers.Real
+    if isinstance(given, bool) or not isinstance(given, wanted):
+        raise kind(
+            f"{what} is {given!r}, of type {type(given).__name__}: it is a "
+            f"{'whole ' * whole}number."
+        )

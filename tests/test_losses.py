@@ -306,6 +306,27 @@ def test_refuses_a_reduction_set_by_a_subclass():
     ("make", "message"),
     [
         (lambda: losses.CrossEntropyLoss(label_smoothing=2), "label_smoothing=2 is not between 0"),
+        (
+            lambda: losses.CrossEntropyLoss(label_smoothing="a"),
+            "label_smoothing is 'a', of type str",
+        ),
+        (lambda: losses.CrossEntropyLoss(reduction=3), "Reduction 3 not supported.*has 'mean', 's"),
+        (lambda: losses.CrossEntropyLoss(ignore_index="a"), "ignore_index is 'a'.* a whole number"),
+        (
+            lambda: losses.NLLLoss(axis=1.5),
+            "NLLLoss: axis is 1.5, of type float: it is a whole num",
+        ),
+        (lambda: losses.NLLLoss(weight="a"), "NLLLoss: weight is 'a': it is an array of numbers"),
+        (
+            lambda: losses.BCEWithLogitsLoss(pos_weight=[[1], [1, 2]]),
+            r"pos_weight is \[\[1\], \[1, 2",
+        ),
+        (
+            lambda: losses.HuberLoss(delta="1"),
+            "HuberLoss: delta is '1', of type str: it is a number",
+        ),
+        (lambda: losses.SmoothL1Loss(beta=None), "SmoothL1Loss: beta is None, of type NoneType"),
+        (lambda: losses.SmoothL1Loss(beta=float("nan")), "beta=nan is not positive"),
         (lambda: losses.HuberLoss(delta=0), "HuberLoss: delta=0 is not positive"),
         (lambda: losses.SmoothL1Loss(beta=0), "beta=0 is not positive. The limit at 0 is L1Loss"),
     ],

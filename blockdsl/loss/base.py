@@ -115,6 +115,21 @@ class Loss(Block):
         return input_of(name, wanted, f"{loss} needs", advice, broadcast)
 
 
+def check_weights(loss: Loss, name: str) -> None:
+    """Check that a setting of a loss is None or an array of numbers.
+
+    Raises:
+        LossError: It is neither.
+    """
+    given = getattr(loss, name)
+    try:
+        fits = given is None or np.asarray(given).dtype.kind in "biufV"  # V: bfloat16
+    except ValueError:  # lists of different lengths
+        fits = False
+    if not fits:
+        raise LossError(f"{type(loss).__name__}: {name} is {given!r}: it is an array of numbers.")
+
+
 def constant(numbers: Any, like: Value) -> np.ndarray:
     """Weights in the type of what they are multiplied by."""
     return np.asarray(numbers).astype(like.dtype)

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from blockdsl.errors import LossError
+from blockdsl.errors import LossError, check_number
 from blockdsl.graph.context import current
 from blockdsl.graph.op import op
 from blockdsl.graph.portable import where
 from blockdsl.graph.shapes import permuted, reshape_like
 from blockdsl.graph.tensor import TensorType, axis_in
 from blockdsl.graph.value import Value
-from blockdsl.loss.base import Loss, constant
+from blockdsl.loss.base import Loss, check_weights, constant
 
 
 @dataclass(eq=False)
@@ -35,6 +35,13 @@ class ClassLoss(Loss):
     axis: int | None = None
 
     label_smoothing = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("ignore_index", "axis"):
+            if (given := getattr(self, name)) is not None:
+                check_number(LossError, f"{type(self).__name__}: {name}", given, whole=True)
+        check_weights(self, "weight")
 
     @abstractmethod
     def log_probabilities(self, scores: Value, axis: int) -> Value:
@@ -177,6 +184,7 @@ class CrossEntropyLoss(ClassLoss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_number(LossError, "CrossEntropyLoss: label_smoothing", self.label_smoothing)
         if not 0 <= self.label_smoothing <= 1:
             raise LossError(
                 f"CrossEntropyLoss: label_smoothing={self.label_smoothing} is not between 0 and 1."

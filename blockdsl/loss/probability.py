@@ -11,7 +11,7 @@ from blockdsl.errors import LossError
 from blockdsl.graph.portable import where
 from blockdsl.graph.shapes import share_of
 from blockdsl.graph.value import Value
-from blockdsl.loss.base import Loss, constant
+from blockdsl.loss.base import Loss, check_weights, constant
 
 
 @dataclass(eq=False)
@@ -36,6 +36,11 @@ class BCEWithLogitsLoss(Loss):
     weight: Any = None
     reduction: str = "mean"
     pos_weight: Any = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_weights(self, "weight")
+        check_weights(self, "pos_weight")
 
     def elementwise(self, prediction: Value, target: Value) -> Value:
         """`w ((1 - t) x + (1 + (p - 1) t) softplus(-x))`, the pos_weight being p, 1 by default."""

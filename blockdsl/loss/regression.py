@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from blockdsl.errors import LossError
+from blockdsl.errors import LossError, check_number
 from blockdsl.graph.op import op
 from blockdsl.graph.value import Value
 from blockdsl.loss.base import Loss
@@ -115,6 +115,7 @@ def _huber(error: Value, delta: float) -> Value:
 
 
 def _check_positive(loss: Loss, name: str, given: float) -> None:
-    if given <= 0:
+    check_number(LossError, f"{type(loss).__name__}: {name}", given)
+    if not given > 0:
         hint = " The limit at 0 is L1Loss." if name == "beta" else ""
         raise LossError(f"{type(loss).__name__}: {name}={given} is not positive.{hint}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
+from blockdsl.errors import OptimizerError
 from blockdsl.optim.chain import AbstractChain
 from blockdsl.optim.clip import ClipGradNorm
 from blockdsl.optim.decay import AddDecayedWeights, DecayAfterUpdate
@@ -49,6 +50,8 @@ class AdamW(AbstractChain):
     weight_decay_groups: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.betas, Sequence) or len(self.betas) != 2:
+            raise OptimizerError(f"betas is {self.betas!r}: it is two numbers, as (0.9, 0.999) is.")
         _ = self.steps  # they object to wrong settings
 
     @property

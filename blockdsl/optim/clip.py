@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from blockdsl.blocks.block import Block
-from blockdsl.errors import OptimizerError
+from blockdsl.errors import OptimizerError, check_number
 from blockdsl.gradient.bodies import functions_for
 from blockdsl.gradient.updates import clip_factor
 from blockdsl.graph.context import current
@@ -30,6 +30,7 @@ class ClipGradNorm(Block):
     """
 
     def __init__(self, max_norm: float) -> None:
+        check_number(OptimizerError, "max_norm", max_norm)
         if not max_norm > 0:
             raise OptimizerError(f"max_norm is {max_norm}: it must be above 0.")
         self.max_norm = float(max_norm)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from blockdsl.errors import OptimizerError, UnknownNameError, near
+from blockdsl.errors import OptimizerError, UnknownNameError, check_number, near
 from blockdsl.graph.value import Value
 from blockdsl.optim.steps import Slots, Step
 from blockdsl.optim.update import Context, Update
@@ -30,7 +30,13 @@ class AbstractDecay(Step):
     groups: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.groups, Mapping):
+            raise OptimizerError(
+                f"The weight decay groups are {self.groups!r}: they are a dictionary from globs of "
+                f"names to numbers, such as {{'*.bias': 0.0}}."
+            )
         for where, rate in (("", self.rate), *((f" of {g!r}", r) for g, r in self.groups.items())):
+            check_number(OptimizerError, f"The weight decay{where}", rate)
             if not rate >= 0:
                 raise OptimizerError(f"The weight decay{where} is {rate}: it must not be negative.")
 

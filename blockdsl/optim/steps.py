@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from blockdsl.errors import OptimizerError
+from blockdsl.errors import OptimizerError, check_number
 from blockdsl.gradient.updates import moment, squared_moment
 from blockdsl.graph.portable import equal
 from blockdsl.graph.value import Value
@@ -101,8 +101,10 @@ class ScaleByAdam(Step):
 
     def __post_init__(self) -> None:
         for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
+            check_number(OptimizerError, name, beta)
             if not 0 <= beta < 1:
                 raise OptimizerError(f"{name} is {beta}: it must be at least 0 and below 1.")
+        check_number(OptimizerError, "eps", self.eps)
         if not self.eps >= 0:
             raise OptimizerError(f"eps is {self.eps}: it must not be negative.")
         if self.mode not in ("huggingface", "torch"):
@@ -145,6 +147,8 @@ class Trace(Step):
     dampening: float = 0.0
 
     def __post_init__(self) -> None:
+        check_number(OptimizerError, "momentum", self.momentum)
+        check_number(OptimizerError, "dampening", self.dampening)
         if not self.momentum >= 0:
             raise OptimizerError(f"momentum is {self.momentum}: it must not be negative.")
         if self.nesterov and (self.momentum == 0 or self.dampening != 0):
