@@ -31,17 +31,13 @@ def softmax_cross_entropy_loss(
     What is ignored has the weight zero; if all is, the gradient is zero, as in PyTorch.
     """
     log_p = y[1]
-    p = log_p.exp()
     dscores = dweights = None
     if g.flows(0):
-        terms = _Terms.of(g[0], labels, weights, ignore_index, reduction)
-        slope = p * terms.slope.cast(p.elem_type).unsqueeze(1)
-        at_label = op.GatherElements(slope, terms.index, axis=1)
-        changed = at_label - terms.slope.cast(p.elem_type).unsqueeze(1)
-        dscores = typed_as(op.ScatterElements(slope, terms.index, changed, axis=1), scores)
+        terms = Terms.of(g[0], labels, weights, ignore_index, reduction)
+        dscores = terms.by_scores(log_p)
         dweights = terms.by_weights(log_p, y[0], weights)
     if g.flows(1):
-        through_log_p = g[1] - p * g[1].sum(1, keepdims=True)
+        through_log_p = g[1] - log_p.exp() * g[1].sum(1, keepdims=True)
         dscores = through_log_p if dscores is None else dscores + through_log_p
     return dscores, None, dweights
 
@@ -58,14 +54,14 @@ def negative_log_likelihood_loss(
     reduction: str,
 ) -> tuple[Value, None, Value | None]:
     """y = -w x[target]        dx = -q at the target        q = g w (mean: over sum(w))"""
-    terms = _Terms.of(g, target, weight, ignore_index, reduction)
+    terms = Terms.of(g, target, weight, ignore_index, reduction)
     slope = -terms.slope.cast(x.elem_type).unsqueeze(1)
     dx = scatter(slope, terms.index, shape_of(x), 1, repeats=False)
     return typed_as(dx, x), None, terms.by_weights(x, y, weight)
 
 
 @dataclass(frozen=True)
-class _Terms:
+class Terms:
     """The terms that a loss is reduced from, one for every label."""
 
     labels: Value
@@ -84,9 +80,10 @@ class _Terms:
         g: Value,
         labels: Value,
         weights: Value | None,
-        ignore_index: int | None,
+        ignore_index: int | Value | None,
         reduction: str,
-    ) -> _Terms:
+    ) -> Terms:
+        """The terms of a loss whose cotangent is `g`."""
         g = widened(g)
         valid = None
         if ignore_index is not None:
@@ -110,6 +107,14 @@ class _Terms:
     def index(self) -> Value:
         """The labels as indices along the axis of classes."""
         return self.labels.unsqueeze(1)
+
+    def by_scores(self, log_p: Value) -> Value:
+        """The gradient of the scores: what the softmax has more than the label, by the slope."""
+        p = log_p.exp()
+        falls = self.slope.cast(p.elem_type).unsqueeze(1)
+        slope = p * falls
+        changed = op.GatherElements(slope, self.index, axis=1) - falls
+        return typed_as(op.ScatterElements(slope, self.index, changed, axis=1), log_p)
 
     def by_weights(self, log_p: Value, loss: Value, weights: Value | None) -> Value | None:
         """The gradient of the class weights: the loss of each label, less the mean if it is one."""

@@ -62,8 +62,8 @@ def _rnn_direction(d: Direction, gates: Gates) -> Cotangents:
         return [dshare @ d.r], [dshare]
 
     (dh0,), (dshare,) = d.backwards(step, [d.dh], [x, recurrent])
-    db = _summed(dshare)
-    return Cotangents(dshare @ d.w, _outer(dshare, d.x), _outer(dshare, previous), db, db, dh0)
+    db = summed(dshare)
+    return Cotangents(dshare @ d.w, outer(dshare, d.x), outer(dshare, previous), db, db, dh0)
 
 
 @vjp("GRU")
@@ -110,7 +110,7 @@ def _gru_direction(d: Direction, gates: Gates) -> Cotangents:
 
     (dh0,), (dx, dlast) = d.backwards(step, [d.dh], [d.shares(d.bias_w), recurrent, previous])
     return Cotangents(
-        dx @ d.w, _outer(dx, d.x), _outer(dlast, previous), _summed(dx), _summed(dlast), dh0
+        dx @ d.w, outer(dx, d.x), outer(dlast, previous), summed(dx), summed(dlast), dh0
     )
 
 
@@ -133,10 +133,10 @@ def _gru_direction_reset_first(d: Direction, gates: Gates) -> Cotangents:
         gates.bounded(x[..., hidden : 2 * hidden] + recurrent[..., hidden : 2 * hidden])
     )
     dr = op.Concat(
-        _outer(dlast, previous), _outer(dshare[..., 2 * hidden :], reset * previous), axis=0
+        outer(dlast, previous), outer(dshare[..., 2 * hidden :], reset * previous), axis=0
     )
-    db = _summed(dshare)
-    return Cotangents(dshare @ d.w, _outer(dshare, d.x), dr, db, db, dh0)
+    db = summed(dshare)
+    return Cotangents(dshare @ d.w, outer(dshare, d.x), dr, db, db, dh0)
 
 
 @vjp("LSTM")
@@ -200,11 +200,11 @@ def _lstm_direction(
         return [dgate @ d.r, dc_before], [dgate, *dp]
 
     (dh0, dc0), (dgate, *dp) = d.backwards(step, [d.dh, dc], [gate_inputs, cells])
-    db = _summed(dgate)
+    db = summed(dgate)
     return Cotangents(
         dgate @ d.w,
-        _outer(dgate, d.x),
-        _outer(dgate, previous),
+        outer(dgate, d.x),
+        outer(dgate, previous),
         db,
         db,
         dh0,
@@ -213,11 +213,11 @@ def _lstm_direction(
     )
 
 
-def _outer(left: Value, right: Value) -> Value:
+def outer(left: Value, right: Value) -> Value:
     """The sum over steps and batch of left^T right, in one product."""
     return gemm(op.Flatten(left, axis=2), op.Flatten(right, axis=2), transA=1)
 
 
-def _summed(value: Value) -> Value:
+def summed(value: Value) -> Value:
     """The sum over steps and batch."""
     return value.sum([0, 1])
