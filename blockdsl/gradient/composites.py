@@ -9,7 +9,8 @@ inputs of an operator and, keyword-only, its attributes, and returns its outputs
         ...
 
 Inputs that are left out are None. Outputs that nobody asked for are removed; one that the
-composite does not compute is None.
+composite does not compute is None. A composite that asks for `declared`, a keyword, gets what the
+model says of the operator's outputs: their types, or None.
 """
 
 from __future__ import annotations
@@ -37,12 +38,16 @@ class Composite:
     function: Callable[..., Any]
     inputs: int
     attributes: frozenset[str]
+    sees_declared: bool
 
     @property
     def formula(self) -> str:
         """The first line of its docstring."""
         return (inspect.getdoc(self.function) or "").split("\n")[0]
 
+
+DECLARED = "declared"
+"""The keyword of a composite that depends on the types that the model gives its outputs."""
 
 COMPOSITES: dict[tuple[str, str], Composite] = {}
 """(domain, operator) -> composite."""
@@ -73,7 +78,8 @@ def composite(*op_types: str, domain: str = "") -> Callable[[Function], Function
 def _checked(op_type: str, domain: str, function: Callable[..., Any]) -> Composite:
     parameters = list(inspect.signature(function).parameters.values())
     given = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    attributes = frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+    keywords = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+    attributes = frozenset(keywords - {DECLARED})
     form = newest(op_type, domain)
     variadic = sum(p.kind is p.VAR_POSITIONAL for p in parameters)
     fits = form is None or (
@@ -85,7 +91,7 @@ def _checked(op_type: str, domain: str, function: Callable[..., Any]) -> Composi
             f"and the operator has ({', '.join(form.input_names)}; "
             f"{', '.join(sorted(form.attributes))})."
         )
-    return Composite(function, len(given), attributes)
+    return Composite(function, len(given), attributes, DECLARED in keywords)
 
 
 def taken_apart(graph: Graph, node: NodeProto) -> list[NodeProto] | None:
@@ -101,6 +107,9 @@ def taken_apart(graph: Graph, node: NodeProto) -> list[NodeProto] | None:
     unknown = sorted(attributes.keys() - found.attributes)
     if unknown:
         raise GradientError(f"{_shown(node)} has the attribute {unknown[0]!r}, which is not known.")
+    if found.sees_declared:
+        known = [graph.type_of(o) if graph.is_tensor(o) else None for o in node.output]
+        attributes[DECLARED] = known
     scope = graph.scope(node.name or node.op_type)
     with graph.names.root(), scope, graph.body("parts") as child, activate(child):
         inputs = [child.value(name) if name else None for name in node.input]
