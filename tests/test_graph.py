@@ -321,6 +321,8 @@ def test_an_onnx_that_asks_for_the_types_of_absent_inputs(monkeypatch):
     with blockdsl.empty_base():
         x = blockdsl.input("x", shape=(1, 3, 4, 4))
         assert op.Resize(x, None, np.float32([1, 1, 2, 2])).shape == (1, 3, 8, 8)
+
+
 def test_the_model_is_copied_over_by_hand():
     # As onnxblock's own ForwardBlock and TrainingBlock do: what the index knew is of no model then.
     with blockdsl.empty_base() as handle:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 from onnx import ModelProto, TensorProto, external_data_helper, numpy_helper
 
@@ -21,6 +22,7 @@ from blockdsl.backend.providers import Device, runtime_limits
 from blockdsl.backend.reason import reason
 from blockdsl.errors import EngineError, ModelFileError
 from blockdsl.graph.tensor import TensorType, np_dtype
+from blockdsl.graph.walk import all_nodes
 
 INLINE_BYTES = 1024  # shapes and axes must stand in the model; weights are better left outside
 _QUIET = 4  # only what ends the process; all else is raised as an exception anyway
@@ -104,7 +106,7 @@ def open_session(
     except Exception as error:  # the runtime's classes have no common base
         if not isinstance(model, ModelProto) and not is_ort_format(model, what):
             read_model(model, what, weights=False)  # says so if it is no model at all
-        raise EngineError(_refusal(what, device, str(error), reason(error))) from error
+        raise EngineError(_refusal(model, what, device, error)) from error
     return OpenSession(session, what, mapped)
 
 
@@ -171,15 +173,15 @@ def _external_weights(model: ModelProto, folder: Path) -> Iterator[tuple[TensorP
             ) from error
 
 
-def _refusal(what: str, device: Device, message: str, plain: str) -> str:
+def _refusal(model: ModelProto | StrPath, what: str, device: Device, error: Exception) -> str:
     """Why the runtime refuses a model, and what helps."""
+    message = str(error)
     head = f"ONNX Runtime {ort.__version__} cannot run the {what} on '{device}'"
     if match := re.search(r"([\w.]*):?(\w+)\(-?\d+\) is not a registered function/op", message):
-        operator = f"{match[1]}::{match[2]}" if match[1] else match[2]
         return (
-            f"{head}: it has no operator {operator}. Models of onnxruntime-training hold operators "
-            "that only its own wheel has (`pip install 'blockdsl[training]'`); what "
-            "blockdsl.artifacts.generate_artifacts makes runs everywhere. For a custom operator, "
+            f"{head}: it has no operator {_located(model, match[1], match[2])}, of which blockdsl "
+            "knows no plain form either. What blockdsl.artifacts.generate_artifacts makes runs "
+            "everywhere; models of another program may need its own wheel. For a custom operator, "
             "register its library in the session options."
         )
     if match := re.search(r"Could not find an implementation for (\w+)\((\d+)\)", message):
@@ -197,4 +199,14 @@ def _refusal(what: str, device: Device, message: str, plain: str) -> str:
             f"{head}: the model needs a newer opset than {match[2]}, the last of this runtime. "
             "Export the forward model at that opset, or install a newer onnxruntime."
         )
-    return f"{head}: {plain}"
+    return f"{head}: {reason(error)}"
+
+
+def _located(model: ModelProto | StrPath, domain: str, op_type: str) -> str:
+    """An operator, and the first node of a model that is one."""
+    shown = f"{domain}::{op_type}" if domain else op_type
+    proto = model if isinstance(model, ModelProto) else onnx.load(model, load_external_data=False)
+    for node in all_nodes(proto.graph.node):
+        if node.op_type == op_type and node.domain in (domain, "" if domain else "ai.onnx"):
+            return f"{shown} (node {node.name!r})"
+    return shown

@@ -20,8 +20,9 @@ from blockdsl.backend.in_place import InPlaceCheck
 from blockdsl.backend.providers import Device
 from blockdsl.backend.session.binding import BoundSession
 from blockdsl.backend.session.graph import accumulate_form, overwrite_form
-from blockdsl.backend.session.load import input_specs, load_rewritable, open_session
+from blockdsl.backend.session.load import input_specs, open_session
 from blockdsl.backend.session.state import SessionParameter, SessionState
+from blockdsl.backend.session.training_model import load_training_model
 from blockdsl.errors import ArtifactError, EngineError, StateError
 
 TRAINING, EVAL = "training model", "eval model"
@@ -52,9 +53,7 @@ class SessionModule:
         self.options = options
         self._folder = Path(train_model).parent
         self._train_model = train_model
-        self._graph = overwrite_form(
-            load_rewritable(train_model, TRAINING), state.parameter_names()
-        )
+        self._graph = overwrite_form(load_training_model(train_model), state.parameter_names())
         self._check_trained(train_model)
         state.settle(self.device, self._graph.types())
         self._values = {name: state.value(name) for name in self._graph.parameters}
