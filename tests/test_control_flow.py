@@ -94,6 +94,28 @@ IF = [
         >""",
         c=np.array(True),
     ),
+    Program(
+        "a condition that is known, and a branch of another rank that cannot be",
+        f"({F} x) => (float[6] y)",
+        f"""
+        size = Size (x)
+        six = Constant <value = int64 {{6}}> ()
+        c = Equal (size, six)
+        p, q, n = If (c) <
+          then_branch = a () => ({F} e, {F} x, int64 m) <int64 m = {{1}}> {{ e = Exp (x) }},
+          else_branch = b () => (float[6] r, float[6] r, int64 k)
+            <int64[1] flat = {{-1}}>
+            {{ r = Reshape (x, flat)  k = Constant <value = int64 {{0}}> () }}
+        >
+        wrongly = If (c) <
+          then_branch = d () => (float[6] s) {{ s = Mul (p, q) }},
+          else_branch = f () => (float[6] t) {{ t = Identity (q) }}
+        >
+        w = Constant <value = float[3] {{1, 2, 3}}> ()
+        z = Mul (wrongly, w)
+        minus = Constant <value = int64[1] {{-1}}> ()
+        y = Reshape (z, minus)""",
+    ),
 ]
 
 SCAN = [

@@ -300,6 +300,34 @@ def test_tasks_do_not_share_the_model():
     assert asyncio.run(all_tasks()) == [([f"x{n}"], 1) for n in range(5)]
 
 
+def test_shapes_that_small_programs_compute_are_followed():
+    """As an exporter that folds no constants writes them: ONNX's inference loses the dimensions."""
+    graph = Graph(
+        onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[batch, 6, 4] x) => (y) {
+          zero = Constant <value = int64[1] {0}> ()
+          three = Constant <value = int64 {3}> ()
+          one = Constant <value = int64[1] {1}> ()
+          end = Unsqueeze (three, zero)
+          s = Slice (x, zero, end, one)
+          shape = Shape (s)
+          rows = Gather (shape, one)
+          size = Mul (rows, rows)
+          minus = Constant <value = int64[1] {-1}> ()
+          to = Concat <axis = 0> (minus, size)
+          y = Reshape (s, to)
+          u = Unsqueeze (y, zero)
+          z = Slice (u, zero, rows, one)
+        }""")
+    )
+    shapes = {name: graph.type_of(name).shape for name in "syuz"}
+    assert shapes["s"] == ("batch", 3, 4)
+    assert shapes["y"][1] == 9
+    assert shapes["u"][::2] == (1, 9)
+    assert graph.constant_value("size") == 9
+
+
 # -- older releases of onnx ----------------------------------------------------------------------
 
 

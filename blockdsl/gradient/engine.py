@@ -155,11 +155,14 @@ def _domain(node: NodeProto) -> str:
 
 
 def _expand_functions(graph: Graph, of: Sequence[str], wrt: Sequence[str]) -> None:
-    """Replace calls on the path that have no rule by their bodies, until none is left."""
+    """Replace calls on the path that have no rule by their bodies, until none is left.
+
+    An `If` whose condition is known is replaced, too: only the branch that it takes need fit.
+    """
     while True:
         bodies: dict[str, list[NodeProto]] = {}
         for node in _path(graph, of, wrt):
-            if rule_of(node.op_type, _domain(node)) is None:
+            if rule_of(node.op_type, _domain(node)) is None or graph.branch_of(node) is not None:
                 body = expanded(graph, node)
                 if body is None:
                     raise GradientError(_no_rule(node))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, helper
 
 from blockdsl.gradient.composites import taken_apart
 from blockdsl.graph.model import Graph
@@ -21,9 +21,14 @@ from blockdsl.graph.walk import all_nodes, subgraphs
 def expanded(graph: Graph, node: NodeProto) -> list[NodeProto] | None:
     """What a node is made of, under the names of its outputs.
 
-    That is the body of the model's own function, or what blockdsl says an operator is made of, or
-    the function body that the schema gives. `None` if there is none of these.
+    That is the branch of an `If` whose condition is known, the body of the model's own function,
+    or what blockdsl says an operator is made of, or the function body that the schema gives.
+    `None` if there is none of these.
     """
+    branch = graph.branch_of(node)
+    if branch is not None:
+        bodies = {a.name: a.g for a in node.attribute}
+        return _taken(graph, node, bodies[("then_branch", "else_branch")[branch]])
     function = graph.function_of(node)
     if function is None:
         parts = taken_apart(graph, node)
@@ -109,6 +114,31 @@ def _inlined(graph: Graph, node: NodeProto, function: FunctionProto) -> list[Nod
             body.append(copy)
     for imported in function.opset_import:
         graph.require_opset(imported.domain, imported.version)
+    return body
+
+
+def _taken(graph: Graph, node: NodeProto, branch: GraphProto) -> list[NodeProto]:
+    """The nodes of a branch in the place of the `If` that takes it."""
+    made = {output for inner in branch.node for output in inner.output if output}
+    names: dict[str, str] = {}
+    given = []
+    for formal, actual in zip(branch.output, node.output, strict=True):
+        if actual and formal.name in made and formal.name not in names:
+            names[formal.name] = actual
+        elif actual:  # what the branch reads of the scope around it, or gives twice
+            given.append((formal.name, actual))
+    body = [helper.make_node("Constant", [], [t.name], value=t) for t in branch.initializer]
+    body += [NodeProto.FromString(inner.SerializeToString()) for inner in branch.node]
+    with graph.names.root(), graph.scope(node.name or node.op_type):
+        own = dict.fromkeys([t.name for t in branch.initializer] + sorted(made))
+        names |= {name: graph.names.unique(name) for name in own if name not in names}
+        for inner in body:
+            inner.name = graph.names.unique(inner.name or inner.op_type)
+            _rename_known(inner, names)
+        for name, actual in given:
+            passed = helper.make_node("Identity", [names.get(name, name)], [actual])
+            passed.name = graph.names.unique("Identity")
+            body.append(passed)
     return body
 
 

@@ -7,13 +7,14 @@ dimension. What is known of the shape that a `Reshape` is given says the rank of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, TensorProto, helper
+from onnx import NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
-from blockdsl.graph.tensor import Shape
+from blockdsl.graph.tensor import Shape, TensorType, np_dtype
 
 Known = np.ndarray
 """An array of objects: an integer, or None for one that is not known."""
@@ -25,8 +26,8 @@ def known(array: np.ndarray) -> Known | None:
 
 
 def folds(node: NodeProto) -> bool:
-    """Whether it may be known what a node computes."""
-    return node.op_type in _FOLDS and not node.domain
+    """Whether it may be known what a node computes, of integers or of a shape."""
+    return (node.op_type in _FOLDS or node.op_type in _OF_SHAPES) and not node.domain
 
 
 def known_shape(shape: Shape) -> Known:
@@ -36,16 +37,34 @@ def known_shape(shape: Shape) -> Known:
     return dims
 
 
-def fold(node: NodeProto, values: Mapping[str, Known]) -> Known | None:
+def as_tensor(value: Known, proto: TypeProto | None) -> TensorProto | None:
+    """Integers as a constant of a type, `None` unless all of them and the type are known."""
+    if proto is None or any(entry is None for entry in value.flat):
+        return None
+    return numpy_helper.from_array(value.astype(np_dtype(proto.tensor_type.elem_type)))
+
+
+def fold(
+    node: NodeProto, values: Mapping[str, Known], types: Mapping[str, TypeProto]
+) -> Known | None:
     """What is known of the output of a node.
 
     Args:
-        node: A node that computes integers from integers.
-        values: What is known of its inputs.
+        node: A node that computes integers: from integers, or of a shape.
+        values: What is known of integers.
+        types: What is known of the types of tensors.
 
     Returns:
         What is known of its output, `None` if that is nothing.
     """
+    if node.op_type in _OF_SHAPES and not node.domain:
+        found = types.get(node.input[0])
+        tensor = TensorType.of(found) if found is not None else None
+        if tensor is None or tensor.shape is None:
+            return None
+        return _OF_SHAPES[node.op_type](
+            known_shape(tensor.shape), {a.name: a.i for a in node.attribute}
+        )
     function = _FOLDS.get(node.op_type) if not node.domain else None
     if function is None or any(name and name not in values for name in node.input):
         return None
@@ -71,6 +90,17 @@ def reshaped(shape: Known, like: Shape | None) -> Shape:
         else:
             dims.append(d if isinstance(d, int) and d > 0 else None)
     return tuple(dims)
+
+
+def _size(shape: Known, attributes: Mapping[str, int]) -> Known | None:
+    known_dims = shape.tolist()
+    return None if None in known_dims else np.asarray(math.prod(known_dims), object)
+
+
+_OF_SHAPES: dict[str, Callable[[Known, Mapping[str, int]], Known | None]] = {
+    "Shape": lambda shape, bounds: shape[bounds.get("start") : bounds.get("end")],
+    "Size": _size,
+}
 
 
 def _elementwise(function: Callable[[int, int], int]) -> Callable[..., Known]:

@@ -29,11 +29,12 @@ from onnx import (
 from blockdsl.errors import GraphError, UnknownNameError, near
 from blockdsl.graph import microsoft, nested
 from blockdsl.graph.check import is_small, skeleton
-from blockdsl.graph.fold import Known, fold, folds, known, known_shape, reshaped
+from blockdsl.graph.completion import complete, has_rank
+from blockdsl.graph.fold import Known, as_tensor, fold, folds, known
 from blockdsl.graph.infer import infer_outputs
 from blockdsl.graph.naming import Namer
 from blockdsl.graph.schema import Operator
-from blockdsl.graph.tensor import TensorType, np_dtype
+from blockdsl.graph.tensor import TensorType
 from blockdsl.graph.walk import WITH_BODIES, default_domain, reads
 
 
@@ -167,55 +168,14 @@ class Index:
             self._producers.update(dict.fromkeys(filter(None, node.output), node))
             for name in (node.name, *node.output):
                 self.names.take(name)
-            self._note_constant(node)
+            self._note_given(node)
         self._complete()
         self._seen = self._counts()
 
     def _complete(self) -> None:
-        """Type what ONNX's inference of the whole model left untyped or without a rank."""
-        nodes = self.proto.graph.node
-        if all(self._has_rank(output) for node in nodes for output in node.output if output):
-            return
-        integers: dict[str, Known] = {}
-        for name in self._constants:
-            value = known(numpy_helper.to_array(self._constants[name]))
-            if value is not None:
-                integers[name] = value
-        for node in nodes:
-            if not all(self._has_rank(output) for output in node.output if output):
-                self._retype(node, integers)
-            folded = self._folded(node, integers)
-            if folded is not None:
-                integers[node.output[0]] = folded
-
-    def _retype(self, node: NodeProto, integers: Mapping[str, Known]) -> None:
-        op = self.operator_of(node)
-        if op is None or not all(name in self._types for name in node.input if name):
-            return
-        for name, found in self._infer(node, op).items():
-            if not self._has_rank(name):
-                self._types[name] = found
-                self._tensors.pop(name, None)
-        output = node.output[0]
-        if node.op_type == "Reshape" and node.input[1] in integers and not self._has_rank(output):
-            source = self.type_of(node.input[0])
-            shape = reshaped(integers[node.input[1]], source.shape)
-            self._tensors[output] = TensorType(source.elem_type, shape)
-            self._types[output] = TensorType(source.elem_type, shape).proto()
-
-    def _folded(self, node: NodeProto, integers: Mapping[str, Known]) -> Known | None:
-        """What is known of the integers that a node computes."""
-        if node.op_type == "Shape" and not node.domain:
-            found = self._types.get(node.input[0])
-            tensor = TensorType.of(found) if found is not None else None
-            if tensor is None or tensor.shape is None:
-                return None
-            bounds = {a.name: a.i for a in node.attribute}
-            return known_shape(tensor.shape)[bounds.get("start") : bounds.get("end")]
-        return fold(node, integers)
-
-    def _has_rank(self, name: str) -> bool:
-        return has_rank(self._types.get(name))
+        """Type what ONNX's inference of the whole model left open."""
+        complete(self.proto.graph.node, self._types, self._constants, self._infer_typed)
+        self._tensors.clear()
 
     def _admit(self, node: NodeProto) -> None:
         """Check a node that was appended by hand, and index it."""
@@ -257,6 +217,13 @@ class Index:
             return "is an input or initializer"
         return None
 
+    def _infer_typed(self, node: NodeProto) -> Mapping[str, TypeProto]:
+        """The types of a node's outputs, as far as the operator and its inputs are known."""
+        op = self.operator_of(node)
+        if op is None or not all(name in self._types for name in reads(node)):
+            return {}
+        return self._infer(node, op)
+
     def _infer(self, node: NodeProto, op: Operator) -> dict[str, TypeProto]:
         types = {name: self.type_proto(name) for name in reads(node)}
         if op.schema is None:
@@ -267,6 +234,11 @@ class Index:
         if node.op_type in WITH_BODIES and not node.domain:
             self._infer_through_bodies(node, types, found)
         return found
+
+    def branch_of(self, node: NodeProto) -> int | None:
+        """The branch that an `If` takes, 0 or 1, if its condition is a constant."""
+        condition = self.constant_value(node.input[0]) if node.op_type == "If" else None
+        return None if condition is None else int(not condition.all())
 
     def function_of(self, node: NodeProto) -> FunctionProto | None:
         """The model's own function that a node calls."""
@@ -290,12 +262,14 @@ class Index:
         self, node: NodeProto, types: Mapping[str, TypeProto], found: dict[str, TypeProto]
     ) -> None:
         """Add the outputs that ONNX left without a rank, from the nodes of the bodies."""
-        if all(has_rank(found.get(name)) for name in node.output if name):
+        branch = self.branch_of(node)
+        if branch is None and all(has_rank(found.get(name)) for name in node.output if name):
             return
         made = [self._infer_body(*b) for b in nested.entering(node, types, self.opset())]
-        known_types = nested.leaving(node, made) if made else []
+        known_types = nested.leaving(node, made, branch) if made else []
         for name, proto in zip(node.output, known_types, strict=False):
-            if proto is not None and name and not has_rank(found.get(name)):
+            unknown = branch is not None or not has_rank(found.get(name))
+            if proto is not None and name and unknown:
                 found[name] = proto
 
     def _infer_body(
@@ -311,9 +285,7 @@ class Index:
         for tensor in body.initializer:
             inner._declare_initializer(tensor)
         for child in body.node:
-            op = inner.operator_of(child)
-            typed = all(name in inner._types for name in reads(child))
-            inner._register(child, inner._infer(child, op) if op and typed else {})
+            inner._register(child, inner._infer_typed(child))
         return [inner._types.get(output.name) for output in body.output]
 
     def _register(self, node: NodeProto, types: Mapping[str, TypeProto]) -> None:
@@ -322,18 +294,17 @@ class Index:
             self.names.take(name)
             if name in types:
                 self._declare(name, types[name])
-        self._note_constant(node)
+        self._note_given(node)
+        if folds(node):
+            self._note_computed(node)
 
-    def _note_constant(self, node: NodeProto) -> None:
+    def _note_given(self, node: NodeProto) -> None:
+        """Note a constant that a node holds."""
         if node.op_type == "Constant" and not node.domain and node.attribute[0].HasField("t"):
             if is_small(node.attribute[0].t):
                 self._constants[node.output[0]] = node.attribute[0].t
         elif node.op_type == "Identity" and node.input[0] in self._constants:
             self._constants[node.output[0]] = self._constants[node.input[0]]
-        elif node.op_type == "Shape" or (
-            folds(node) and all(name in self._constants for name in node.input if name)
-        ):
-            self._note_computed(node)
 
     def _note_computed(self, node: NodeProto) -> None:
         """Note the integers that a node computes, if all of them are known: a static shape, say."""
@@ -343,10 +314,10 @@ class Index:
             value = None if array is None else known(array)
             if value is not None:
                 inputs[name] = value
-        found, proto = self._folded(node, inputs), self._types.get(node.output[0])
-        if found is not None and proto is not None and all(v is not None for v in found.flat):
-            dtype = np_dtype(proto.tensor_type.elem_type)
-            self._constants[node.output[0]] = numpy_helper.from_array(found.astype(dtype))
+        found = fold(node, inputs, self._types)
+        tensor = None if found is None else as_tensor(found, self._types.get(node.output[0]))
+        if tensor is not None:
+            self._constants[node.output[0]] = tensor
 
     def _declare(self, name: str, proto: TypeProto) -> None:
         self.names.take(name)
@@ -390,10 +361,3 @@ def _name(item: Any) -> str:
     if item is None:
         return ""
     return str(next(iter(item.output), "") if isinstance(item, NodeProto) else item.name)
-
-
-def has_rank(proto: TypeProto | None) -> bool:
-    """Whether a type is known well enough: a tensor's with its rank, or one that is no tensor's."""
-    if proto is None:
-        return False
-    return not proto.HasField("tensor_type") or proto.tensor_type.HasField("shape")

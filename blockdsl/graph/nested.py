@@ -40,8 +40,21 @@ def entering(
     return []
 
 
-def leaving(node: NodeProto, made: Sequence[Sequence[Type]]) -> list[Type]:
-    """What is known of a node's outputs from what its bodies return: types without dimensions."""
+def leaving(
+    node: NodeProto, made: Sequence[Sequence[Type]], branch: int | None = None
+) -> list[Type]:
+    """What is known of a node's outputs from what its bodies return.
+
+    Args:
+        node: The node.
+        made: The types that each body returns.
+        branch: The branch that an `If` takes, if that is known.
+
+    Returns:
+        The types, without dimensions unless the branch is known.
+    """
+    if branch is not None:
+        return list(made[branch])
     if node.op_type == "If":
         return [_resized(a or b) for a, b in zip(*made, strict=True)]
     if node.op_type == "Loop":
