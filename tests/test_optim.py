@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, checker
 
 from blockdsl.backend.in_place import InPlaceCheck
+from blockdsl.blocks import PassThrough
 from blockdsl.errors import BlockError, GraphError, OptimizerError, UnknownNameError
 from blockdsl.optim import (
     SGD,
@@ -310,6 +311,10 @@ W = {"fc.weight": np.zeros((2, 3), np.float32), "fc.bias": np.zeros(3, np.float3
         (lambda: Chain(Trace(), ScaleByAdam()), "Two steps of the chain have a slot 'momentum0'"),
         (lambda: model_of(SGD(), {}), "There is nothing to train"),
         (lambda: model_of(SGD(), {"n": np.zeros(2, np.int64)}), "'n' is of int64"),
+        (
+            lambda: model_of(SGD(PassThrough(), momentum=0.9), W),
+            r"clip_grad is PassThrough\(\), which clips a sequence of gradients",
+        ),
         (lambda: model_of(SGD(1.0), W), "clip_grad is 1.0: it is a blockdsl.optim.ClipGradNorm"),
         (lambda: model_of(Forgetful(), W), "Forgetful on 'fc.weight': an update returns the new"),
         (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
+from blockdsl.blocks.block import Block
 from blockdsl.errors import OptimizerError
 from blockdsl.optim.chain import AbstractChain
-from blockdsl.optim.clip import ClipGradNorm
 from blockdsl.optim.decay import AddDecayedWeights, DecayAfterUpdate
 from blockdsl.optim.native import Native
 from blockdsl.optim.steps import Mode, ScaleByAdam, ScaleByLearningRate, Step
@@ -26,7 +26,8 @@ class AdamW(AbstractChain):
         betas: How much of the two moments is kept from step to step.
         eps: What keeps the divisor from zero.
         weight_decay: How much of a parameter is lost per step, times the learning rate.
-        clip_grad: How the gradients are clipped first.
+        clip_grad: How the gradients are clipped first: `ClipGradNorm`, or a block from a sequence
+            of gradients to another.
         mode: "huggingface" or "torch".
         weight_decay_groups: Another weight decay for parameters whose names match a glob; the
             first glob that fits counts.
@@ -44,7 +45,7 @@ class AdamW(AbstractChain):
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-6
     weight_decay: float = 0.0
-    clip_grad: ClipGradNorm | None = None
+    clip_grad: Block | None = None
     _: KW_ONLY
     mode: Mode = "huggingface"
     weight_decay_groups: Mapping[str, float] = field(default_factory=dict)

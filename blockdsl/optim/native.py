@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from onnx import TensorProto, helper
 
+from blockdsl.blocks.block import Block
 from blockdsl.gradient.bodies import functions_for
 from blockdsl.graph.model import Graph
 from blockdsl.graph.op import op
 from blockdsl.graph.value import Value
-from blockdsl.optim.clip import ClipGradNorm
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Native:
     operator: str
     attributes: Mapping[str, float | int] = field(default_factory=dict)
 
-    def build(self, graph: Graph, clip_grad: ClipGradNorm | None) -> Value:
+    def build(self, graph: Graph, clip_grad: Block | None) -> Value:
         """Append the optimizer to an empty model, with the inputs that the training API feeds.
 
         Returns:

@@ -8,7 +8,7 @@ from typing import Any
 
 from onnx import TensorProto
 
-from blockdsl.blocks.block import ModelBlock
+from blockdsl.blocks.block import Block, ModelBlock, is_block
 from blockdsl.errors import OptimizerError
 from blockdsl.gradient.plain import compute_type, scalar_inputs, tensor_inputs, wide
 from blockdsl.graph.context import current
@@ -35,7 +35,7 @@ class AbstractOptimizer(ModelBlock):
     """
 
     slots: tuple[str, ...] = ()
-    clip_grad: ClipGradNorm | None = None
+    clip_grad: Block | None = None
 
     @abstractmethod
     def changed(
@@ -85,7 +85,7 @@ class AbstractOptimizer(ModelBlock):
                     f"The parameter {tensor.name!r} is of {np_dtype(tensor.data_type)}: an "
                     f"optimizer changes floating-point tensors."
                 )
-        if not isinstance(self.clip_grad, ClipGradNorm | None):
+        if self.clip_grad is not None and not is_block(self.clip_grad):
             raise OptimizerError(
                 f"clip_grad is {self.clip_grad!r}: it is a blockdsl.optim.ClipGradNorm(max_norm) "
                 f"or None."
@@ -93,6 +93,12 @@ class AbstractOptimizer(ModelBlock):
         self.check([tensor.name for tensor in trained])
 
     def _plain(self, graph: Graph, trained: Sequence[TensorProto]) -> list[Value]:
+        if not isinstance(self.clip_grad, ClipGradNorm | None):
+            raise OptimizerError(
+                f"clip_grad is {self.clip_grad!r}, which clips a sequence of gradients, as only "
+                f"AdamW and SGD in the form of onnxruntime-training have one. Here it is a "
+                f"blockdsl.optim.ClipGradNorm(max_norm) or None."
+            )
         rate, step = scalar_inputs(graph)
         inputs = [tensor_inputs(graph, t.name, t.data_type, t.dims, self.slots) for t in trained]
         gradients = [gradient for _, gradient, *_ in inputs]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
+from blockdsl.blocks.block import Block
 from blockdsl.optim.chain import AbstractChain
-from blockdsl.optim.clip import ClipGradNorm
 from blockdsl.optim.decay import AddDecayedWeights
 from blockdsl.optim.native import Native
 from blockdsl.optim.steps import ScaleByLearningRate, Step, Trace
@@ -17,7 +17,8 @@ class SGD(AbstractChain):
     """Stochastic gradient descent, with momentum and weight decay as PyTorch has them.
 
     Args:
-        clip_grad: How the gradients are clipped first.
+        clip_grad: How the gradients are clipped first: `ClipGradNorm`, or a block from a sequence
+            of gradients to another.
         momentum: How much of the sum of the gradients is kept from step to step.
         nesterov: Whether to look one step ahead.
         dampening: How much of each gradient but the first is left out of the sum.
@@ -31,7 +32,7 @@ class SGD(AbstractChain):
         ('momentum0',)
     """
 
-    clip_grad: ClipGradNorm | None = None
+    clip_grad: Block | None = None
     _: KW_ONLY
     momentum: float = 0.0
     nesterov: bool = False

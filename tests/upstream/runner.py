@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -110,5 +111,7 @@ def recorded() -> dict[str, dict]:
 
 
 if __name__ == "__main__":
+    if PYTHON not in os.environ:
+        sys.exit(f"{PYTHON} is not set: it names the Python that has onnxruntime-training")
     lines = (f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(ask_theirs().items()))
     RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

@@ -191,6 +191,19 @@ def test_artifacts_of_both(row, theirs, generators, reference, tmp_path, monkeyp
         np.testing.assert_allclose(parameters[name], value, rtol=1e-5, atol=1e-6)
 
 
+def test_clipping_by_a_block_of_the_other(theirs, generators, reference, tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx, "IR_VERSION", 10)  # as above
+    for library, other in ((blockdsl, theirs), (theirs, blockdsl)):
+        generators["onnxblock" if library is theirs else "blockdsl"](
+            model(),
+            requires_grad=["w", "b"],
+            loss=weighted(blockdsl),
+            optimizer=library.optim.AdamW(clip_grad=other.optim.ClipGradNorm(0.1)),
+            artifact_directory=tmp_path,
+        )
+        np.testing.assert_allclose(train(tmp_path)[0], reference("AdamW-clipped")[0], rtol=1e-5)
+
+
 @pytest.mark.parametrize("loss", ["MSELoss", "L1Loss", "BCEWithLogitsLoss", "CrossEntropyLoss"])
 def test_every_loss_under_their_gradient(loss, generators, tmp_path):
     """Our losses are of operators that onnxruntime-training's own gradient builder knows."""
