@@ -397,12 +397,12 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("broken", ["convert_to_ort", "save_checkpoint", "_save"])
+@pytest.mark.parametrize("broken", ["convert_to_ort", "write_checkpoint", "writing.write"])
 def test_an_error_half_way_leaves_the_old_files(tmp_path, monkeypatch, broken):
     generate(tmp_path, optimizer=OptimType.SGD)
     before = contents(tmp_path)
 
-    def fail(*args):
+    def fail(*args, **settings):
         raise EngineError("no space left")
 
     monkeypatch.setattr(f"blockdsl.artifacts.generate.{broken}", fail)

@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from blockdsl.backend import export
+from blockdsl.backend import writing
 from blockdsl.backend.export import inference_model, write_model
 from blockdsl.errors import EngineError, StateError, UnknownNameError
 
@@ -181,7 +181,7 @@ def test_a_failed_write_leaves_the_old_file(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(writing, "_chunks", full)
     with pytest.raises(EngineError, match="cannot be written: No space left on device"):
         write_model(exported(["output"]), path)
     assert path.read_text() == "old"
@@ -196,8 +196,8 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 def test_large_weights_go_to_a_file_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "_INLINE_LIMIT", 10)
-    monkeypatch.setattr(export, "_ALIGNMENT", 16)
+    monkeypatch.setattr(writing, "_INLINE_LIMIT", 10)
+    monkeypatch.setattr(writing, "_ALIGNMENT", 16)
     path = tmp_path / "inference.onnx"
     write_model(exported(["output"]), path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["inference.onnx", "inference.onnx.data"]

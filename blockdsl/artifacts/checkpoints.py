@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
@@ -33,11 +34,19 @@ def save_checkpoint(
             "No checkpoint parameters provided: pass what TrainingBlock.parameters() returns, the "
             "trained and the frozen ones."
         )
-    trained, frozen = parameters
-    codec.save(
-        codec.Checkpoint(_arrays(trained), _arrays(frozen), nominal=nominal_checkpoint),
-        path_to_checkpoint,
-    )
+    write_checkpoint(parameters, path_to_checkpoint, nominal=nominal_checkpoint)
+
+
+def write_checkpoint(
+    parameters: Parameters,
+    path: StrPath,
+    *,
+    nominal: bool = False,
+    weights: Mapping[str, np.ndarray] = {},
+) -> None:
+    """Write parameters to a checkpoint; `weights` has the values that are not in the tensors."""
+    trained, frozen = (_arrays(tensors, weights) for tensors in parameters)
+    codec.save(codec.Checkpoint(trained, frozen, nominal=nominal), path)
 
 
 def load_checkpoint_to_model(path_to_checkpoint: StrPath, model: onnx.ModelProto) -> None:
@@ -71,13 +80,15 @@ def load_checkpoint_to_model(path_to_checkpoint: StrPath, model: onnx.ModelProto
             tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
 
 
-def _arrays(tensors: list[onnx.TensorProto]) -> dict[str, np.ndarray]:
+def _arrays(
+    tensors: list[onnx.TensorProto], weights: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     for tensor in tensors:
         if not isinstance(tensor, onnx.TensorProto):
             raise CheckpointError(
                 f"A parameter is an onnx.TensorProto, not a {type(tensor).__name__}."
             )
-    return {tensor.name: _array(tensor) for tensor in tensors}
+    return {t.name: weights[t.name] if t.name in weights else _array(t) for t in tensors}
 
 
 def _array(tensor: onnx.TensorProto) -> np.ndarray:

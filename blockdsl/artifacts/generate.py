@@ -12,16 +12,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 
 from blockdsl import loss as losses
 from blockdsl import optim
-from blockdsl.artifacts.checkpoints import save_checkpoint
+from blockdsl.artifacts.checkpoints import write_checkpoint
 from blockdsl.artifacts.kinds import LossType, OptimType
 from blockdsl.artifacts.parameters import resolve
+from blockdsl.backend import writing
 from blockdsl.backend.files import StrPath, read_model
 from blockdsl.backend.ort_format import convert_to_ort
 from blockdsl.backend.providers import runtime_limits
+from blockdsl.backend.weights import read_mapped
 from blockdsl.blocks import Block, PassThrough
 from blockdsl.blocks.block import ModelBlock, as_names, is_block
 from blockdsl.errors import (
@@ -111,7 +114,7 @@ def generate_artifacts(
     wanted = _patterns("requires_grad", "all" if requires_grad is None else requires_grad)
     frozen = _patterns("frozen_params", frozen_params or ())
     target = _target(artifact_directory, prefix)
-    proto, path = _load(model)
+    proto, path, weights = _load(model)
     library = (
         contextlib.nullcontext() if custom_op_library is None else library_of(custom_op_library)
     )
@@ -134,12 +137,13 @@ def generate_artifacts(
         for name, made in models.items():
             file = folder / f"{prefix}{name}.onnx"
             _follow_runtime(made)
-            _save(made, file)
+            writing.write(made, file, weights)
             if ort_format:
                 convert_to_ort(file, custom_op_library)
-        save_checkpoint(parameters, folder / f"{prefix}checkpoint")
+        write_checkpoint(parameters, folder / f"{prefix}checkpoint", weights=weights)
         if nominal_checkpoint:
-            save_checkpoint(parameters, folder / f"{prefix}nominal_checkpoint", True)
+            file = folder / f"{prefix}nominal_checkpoint"
+            write_checkpoint(parameters, file, nominal=True, weights=weights)
 
 
 class _Training(TrainingBlock):
@@ -256,27 +260,29 @@ def _target(directory: Any, prefix: Any) -> Path:
     return Path.cwd() if directory is None else Path(directory)
 
 
-def _load(model: Any) -> tuple[onnx.ModelProto, StrPath | None]:
+def _load(model: Any) -> tuple[onnx.ModelProto, StrPath | None, dict[str, np.ndarray]]:
+    """The model, its file, and the weights that stay in files beside that one."""
     if not isinstance(model, onnx.ModelProto | str | os.PathLike):
         raise ArtifactTypeError(
             f"Please pass in either a string or an ONNX ModelProto for the model, not "
             f"{type(model)}."
         )
+    weights: dict[str, np.ndarray] = {}
     if isinstance(model, onnx.ModelProto):
         proto, path = model, None
     else:
-        proto, path = read_model(model), model
+        (proto, weights), path = read_mapped(model), model
     if not proto.graph.output:
         raise ArtifactError("The model has no outputs: there is nothing that a loss could measure.")
     for tensor in proto.graph.initializer:
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL and tensor.name not in weights:
             where = next((e.value for e in tensor.external_data if e.key == "location"), "")
             raise ArtifactError(
                 f"The values of {tensor.name!r} lie outside the model, in {where!r}. Pass the path "
                 f"of the model instead of the ModelProto, or load them: "
                 f"onnx.external_data_helper.load_external_data_for_model(model, folder)."
             )
-    return proto, path
+    return proto, path, weights
 
 
 def _check_forward(model: onnx.ModelProto | StrPath) -> None:
@@ -302,14 +308,6 @@ def _follow_runtime(model: onnx.ModelProto) -> None:
     if model.ir_version > needed:
         with contextlib.suppress(EngineError):  # no runtime is installed: there is none to follow
             model.ir_version = min(model.ir_version, max(needed, runtime_limits().ir_version))
-
-
-def _save(model: onnx.ModelProto, path: Path) -> None:
-    """Write a model; weights that stay inside it go beside it when they pass protobuf's 2 GB."""
-    large = model.ByteSize() >= onnx.checker.MAXIMUM_PROTOBUF
-    onnx.save_model(
-        model, path, save_as_external_data=large, location=f"{path.name}.data" if large else None
-    )
 
 
 @contextlib.contextmanager

@@ -15,16 +15,7 @@ from onnx import TensorProto, numpy_helper
 
 from blockdsl.backend.engine import Array
 from blockdsl.backend.providers import CPU, Device
-from blockdsl.graph.tensor import elem_type_of, np_dtype
-
-# Element types of which the runtime puts several into a byte, and their number of bits.
-_PACKED = {
-    TensorProto.INT2: 2,
-    TensorProto.UINT2: 2,
-    TensorProto.INT4: 4,
-    TensorProto.UINT4: 4,
-    TensorProto.FLOAT4E2M1: 4,
-}
+from blockdsl.graph.tensor import PACKED, elem_type_of, np_dtype
 
 
 class Buffer:
@@ -99,7 +90,7 @@ def wrap(array: Array) -> ort.OrtValue:
     if is_native(array.dtype):
         return ort.OrtValue.ortvalue_from_numpy(array)
     elem_type = elem_type_of(array.dtype)
-    if elem_type in _PACKED:
+    if elem_type in PACKED:
         packed = np.frombuffer(numpy_helper.from_array(array).raw_data, np.uint8)
         value = ort.OrtValue.ortvalue_from_shape_and_type(list(array.shape), elem_type)
         ctypes.memmove(value.data_ptr(), packed.ctypes.data, packed.nbytes)
@@ -130,7 +121,7 @@ def to_array(value: ort.OrtValue) -> Array:
     if value.element_type() == TensorProto.STRING or is_native(np_dtype(value.element_type())):
         return np.asarray(value.numpy())
     dtype = np_dtype(value.element_type())
-    if value.element_type() in _PACKED:
+    if value.element_type() in PACKED:
         return _unpacked(value)
     result = np.empty(value.shape(), dtype)
     if value.device_name().lower() != "cpu":
@@ -142,7 +133,7 @@ def to_array(value: ort.OrtValue) -> Array:
 
 def _unpacked(value: ort.OrtValue) -> Array:
     tensor = TensorProto(data_type=value.element_type(), dims=value.shape())
-    bits = _PACKED[value.element_type()]
+    bits = PACKED[value.element_type()]
     size = -(-math.prod(value.shape()) * bits // 8)  # the last byte may be filled in part
     tensor.raw_data = ctypes.string_at(value.data_ptr(), size)
     return numpy_helper.to_array(tensor)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
 
 import onnx
 from onnx import helper, numpy_helper
 
+from blockdsl.backend import writing
 from blockdsl.backend.engine import Array
-from blockdsl.backend.files import StrPath, is_ort_format, read_model, replacing
+from blockdsl.backend.files import StrPath, is_ort_format, read_model
 from blockdsl.backend.forward import forward_model, is_training_model
 from blockdsl.backend.walk import called_functions, reads
 from blockdsl.errors import EngineError, StateError, UnknownNameError, near
 from blockdsl.graph.walk import all_nodes
 
-# A protobuf file ends at 2 GiB; weights beyond this many bytes go to a file of their own.
-_INLINE_LIMIT = 2**31 - 2**24
-_ALIGNMENT = 4096  # of weights in a file of their own, so that they can be mapped into memory
 _SMALL = 4096  # bytes: tensors below this may be shapes, which type inference looks into
 
 
@@ -105,11 +102,7 @@ def inference_model(
 def write_model(model: onnx.ModelProto, path: StrPath) -> None:
     """Write a model, atomically; weights too large for one protobuf go to `<path>.data`."""
     try:
-        if sum(len(t.raw_data) for t in model.graph.initializer) > _INLINE_LIMIT:
-            with replacing(f"{path}.data") as data:
-                _move_weights(model, data, f"{Path(path).name}.data")
-        with replacing(path) as fresh:
-            fresh.write_bytes(model.SerializeToString())
+        writing.write(model, path, whole=True)
     except OSError as error:
         raise EngineError(f"The model '{path}' cannot be written: {error.strerror}.") from error
 
@@ -180,18 +173,3 @@ def _declared(graph: onnx.GraphProto) -> dict[str, onnx.ValueInfoProto]:
         helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in graph.initializer
     ]
     return {v.name: v for v in [*weights, *graph.value_info, *graph.output, *graph.input]}
-
-
-def _move_weights(model: onnx.ModelProto, data: Path, location: str) -> None:
-    """Write the weights to a file of their own and make the model refer to it."""
-    with data.open("wb") as file:
-        for tensor in model.graph.initializer:
-            if len(tensor.raw_data) < _ALIGNMENT:
-                continue
-            file.write(b"\0" * (-file.tell() % _ALIGNMENT))
-            entries = {"location": location, "offset": file.tell(), "length": len(tensor.raw_data)}
-            file.write(tensor.raw_data)
-            tensor.ClearField("raw_data")
-            tensor.data_location = onnx.TensorProto.EXTERNAL
-            for key, value in entries.items():
-                tensor.external_data.add(key=key, value=str(value))

@@ -23,6 +23,15 @@ FLOATS = frozenset(
 NARROW = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 """The floats in which sums over many terms are too inexact, and that some kernels cannot add."""
 
+PACKED = {
+    TensorProto.INT2: 2,
+    TensorProto.UINT2: 2,
+    TensorProto.INT4: 4,
+    TensorProto.UINT4: 4,
+    TensorProto.FLOAT4E2M1: 4,
+}
+"""Element types of which ONNX puts several into a byte, and their number of bits."""
+
 
 @dataclass(frozen=True)
 class TensorType:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import ModelProto, TensorProto, external_data_helper, numpy_helper
+from onnx import ModelProto, TensorProto, numpy_helper
 
 from blockdsl.backend.buffer import wrap
 from blockdsl.backend.engine import Array
@@ -20,8 +19,9 @@ from blockdsl.backend.feeds import InputSpec
 from blockdsl.backend.files import StrPath, is_ort_format, read_model
 from blockdsl.backend.providers import Device, runtime_limits
 from blockdsl.backend.reason import reason
+from blockdsl.backend.weights import external_weights
 from blockdsl.errors import EngineError, ModelFileError
-from blockdsl.graph.tensor import TensorType, np_dtype
+from blockdsl.graph.tensor import TensorType
 from blockdsl.graph.walk import all_nodes
 
 INLINE_BYTES = 1024  # shapes and axes must stand in the model; weights are better left outside
@@ -53,7 +53,7 @@ def load_rewritable(path: StrPath, what: str) -> ModelProto:
             "training engine (engine='training')."
         )
     model = read_model(path, what, weights=False)
-    for tensor, array in _external_weights(model, Path(path).parent):
+    for tensor, array in external_weights(model, Path(path).parent):
         if array.nbytes <= INLINE_BYTES:
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     return model
@@ -87,7 +87,7 @@ def open_session(
     if isinstance(model, ModelProto):
         # What blockdsl makes uses nothing that a newer IR version has brought.
         model.ir_version = min(model.ir_version, runtime_limits().ir_version)
-        for tensor, array in _external_weights(model, Path(folder)):
+        for tensor, array in external_weights(model, Path(folder)):
             if own_options:
                 mapped[tensor.name] = array
             else:  # a user's options are not ours to add weights to
@@ -152,25 +152,6 @@ def spec_of(value: ort.NodeArg) -> InputSpec | None:
     elem_type = TensorProto.DataType.Value(match[1].upper())
     shape = None if value.shape is None else tuple(dim or None for dim in value.shape)
     return InputSpec(value.name, TensorType(elem_type, shape))
-
-
-def _external_weights(model: ModelProto, folder: Path) -> Iterator[tuple[TensorProto, Array]]:
-    """The weights of a model that lie in other files, mapped into memory."""
-    for tensor in model.graph.initializer:
-        if tensor.data_location != TensorProto.EXTERNAL:
-            continue
-        info = external_data_helper.ExternalDataInfo(tensor)
-        dtype, shape = np_dtype(tensor.data_type), tuple(tensor.dims)
-        if 0 in shape:
-            yield tensor, np.empty(shape, dtype)
-            continue
-        try:
-            yield tensor, np.memmap(folder / info.location, dtype, "r", info.offset or 0, shape)
-        except (OSError, ValueError) as error:
-            raise ModelFileError(
-                f"The weight '{tensor.name}' lies in '{folder / info.location}', which cannot be "
-                f"read: {error}"
-            ) from error
 
 
 def _refusal(model: ModelProto | StrPath, what: str, device: Device, error: Exception) -> str:
