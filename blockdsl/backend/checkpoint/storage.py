@@ -13,11 +13,13 @@ the size.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from blockdsl.backend.checkpoint.decode import (
     ReadExternal,
@@ -36,7 +38,7 @@ EXTERNAL_DATA_THRESHOLD = 1800 * 2**20  # bytes of tensors, as in onnxruntime-tr
 _HIGHEST_THRESHOLD = 2_000_000_000  # leaves the rest of a flatbuffer for names and shapes
 
 
-def load(path: StrPath) -> Checkpoint:
+def load(path: StrPath, *, mapped: bool = False) -> Checkpoint:
     """Read a checkpoint.
 
     The file is read once, into memory of which the arrays are writable views: they keep all of it
@@ -44,6 +46,8 @@ def load(path: StrPath) -> Checkpoint:
 
     Args:
         path: The checkpoint file. The `.data` file of a large one is found beside it.
+        mapped: Whether to map the files into memory instead: for a look at what they hold, as the
+            next save may change what is mapped.
 
     Raises:
         CheckpointNotFoundError: There is no such file.
@@ -54,13 +58,14 @@ def load(path: StrPath) -> Checkpoint:
         inside = Path(name, "checkpoint")
         hint = f" Did you mean '{inside}'?" if inside.is_file() else ""
         raise CheckpointError(f"Cannot read the checkpoint '{name}': it is a folder.{hint}")
+    read = _map if mapped else np.fromfile
     try:
-        buffer = np.fromfile(name, np.uint8)
+        buffer = read(name, np.uint8)
     except FileNotFoundError as error:
         raise CheckpointNotFoundError(_missing(Path(name))) from error
     except OSError as error:
         raise CheckpointError(f"Cannot read the checkpoint '{name}': {error.strerror}.") from error
-    return _decode(buffer, f"the checkpoint '{name}'", _reader(_external(name)))
+    return _decode(buffer, f"the checkpoint '{name}'", _reader(_external(name), read))
 
 
 def loads(buffer: bytes | bytearray | memoryview) -> Checkpoint:
@@ -201,7 +206,16 @@ def _placed(data: Path, encoded: Encoded, used_from: int | None) -> Iterator[Non
                 os.truncate(data, end)
 
 
-def _reader(data: Path) -> ReadExternal:
+def _map(
+    path: StrPath, dtype: npt.DTypeLike, count: int | None = None, offset: int = 0
+) -> npt.NDArray[Any]:
+    """As `np.fromfile`, but the bytes are read when they are looked at."""
+    if count == 0 or not os.path.getsize(path):  # which cannot be mapped
+        return np.empty(0, dtype)
+    return np.memmap(path, dtype, "c", offset, None if count is None else (count,))
+
+
+def _reader(data: Path, read_from: Callable[..., npt.NDArray[Any]]) -> ReadExternal:
     def read(offset: int, size: int) -> Bytes:
         try:
             there = data.stat().st_size
@@ -209,7 +223,7 @@ def _reader(data: Path) -> ReadExternal:
                 raise FlatbufferError(
                     f"it needs {offset + size} bytes of '{data}', which has {there}"
                 )
-            return np.fromfile(data, np.uint8, size, offset=offset)
+            return read_from(data, np.uint8, size, offset=offset)
         except FileNotFoundError as error:
             raise CheckpointNotFoundError(
                 f"The file '{data}' is missing. It holds the tensors of the checkpoint: large "

@@ -81,12 +81,15 @@ class TrainingState:
     engine = "training"
 
     def __init__(self, path: StrPath) -> None:
-        loaded = codec.load(path)
+        loaded = codec.load(path, mapped=True)  # the C classes read the values themselves
         _check_types(loaded)
         with reporting(f"Loading the checkpoint '{os.fspath(path)}'"):
             self.native: Any = native().load_checkpoint(os.fspath(path))
         self.properties: dict[str, Property] = loaded.properties
         self.groups: dict[str, OptimizerGroup] = loaded.groups
+        for group in self.groups.values():
+            for slots in group.slots.values():
+                slots.update({name: np.array(array) for name, array in slots.items()})
         self.modules: WeakSet[Any] = WeakSet()
         self._optimizer: Any = None
         self._plain: OptimizerState | None = None
