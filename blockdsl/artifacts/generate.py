@@ -18,6 +18,11 @@ import onnx
 from blockdsl import loss as losses
 from blockdsl import optim
 from blockdsl.artifacts.checkpoints import write_checkpoint
+from blockdsl.artifacts.checks import (
+    check_optimizer_names,
+    check_runnable,
+    check_training_names,
+)
 from blockdsl.artifacts.kinds import LossType, OptimType
 from blockdsl.artifacts.parameters import resolve
 from blockdsl.backend import writing
@@ -118,7 +123,8 @@ def generate_artifacts(
     library = (
         contextlib.nullcontext() if custom_op_library is None else library_of(custom_op_library)
     )
-    training = _Training(loss_block, loss_inputs, extra, wanted, frozen)
+    check_runnable(proto)
+    training = _Training(loss_block, loss_inputs, extra, wanted, frozen, optimizer_block)
     # What was read here is not read again: it need not be copied, weights and all.
     opened = base(proto) if path is None else adopt(proto, path)
     with opened, library:
@@ -156,12 +162,14 @@ class _Training(TrainingBlock):
         extra: Sequence[str],
         requires_grad: Sequence[str],
         frozen_params: Sequence[str],
+        optimizer: ModelBlock | None,
     ) -> None:
         self._loss = loss
         self._loss_inputs = loss_inputs
         self._extra = extra
         self._wanted = requires_grad
         self._frozen = frozen_params
+        self._optimizer = optimizer
 
     def build(self, *outputs: str) -> Any:
         graph = current()
@@ -176,6 +184,9 @@ class _Training(TrainingBlock):
         with graph.names.root():
             made = as_names(self._loss(*inputs))
         trained, frozen = resolve(graph, made[0], self._wanted, self._frozen)
+        check_training_names(graph.known_names(), trained)
+        if self._optimizer is not None:
+            check_optimizer_names(trained, getattr(self._optimizer, "slots", ()))
         for name in trained:
             self.requires_grad(name)
         for name in frozen:
