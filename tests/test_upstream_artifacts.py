@@ -13,6 +13,7 @@ import onnx
 import onnxruntime
 import pytest
 
+from blockdsl import artifacts
 from blockdsl.api import CheckpointState, Module, Optimizer
 from blockdsl.errors import EngineError
 from tests.upstream_models import FORWARDS, STEPS, Forward
@@ -92,6 +93,28 @@ def test_a_run_over_them_is_resumed(forward, engine, tmp_path):
     losses = train(forward, module, optimizer, range(STEPS // 2, STEPS))
     np.testing.assert_allclose(losses, golden(forward)["losses"][STEPS // 2 :], rtol=1e-4)
     check_end(forward, state, module)
+
+
+def generate(forward, folder):
+    """Artifacts by blockdsl, with the settings of those by onnxruntime-training."""
+    artifacts.generate_artifacts(
+        forward.training_form,
+        requires_grad=forward.trained,
+        frozen_params=list(forward.frozen),
+        loss=artifacts.LossType[forward.loss],
+        optimizer=artifacts.OptimType[forward.optimizer],
+        artifact_directory=folder,
+        prefix=forward.prefix,
+    )
+
+
+@forwards
+def test_our_artifacts_train_as_its_own(forward, engine, tmp_path):
+    generate(forward, tmp_path / forward.name)
+    _, module, optimizer = opened(forward, engine, folder=tmp_path)
+    optimizer.set_learning_rate(forward.rate)
+    losses = train(forward, module, optimizer, range(STEPS))
+    np.testing.assert_allclose(losses, golden(forward)["losses"], rtol=1e-4)
 
 
 def by_name(name):

@@ -66,6 +66,18 @@ class Forward:
             model.graph.initializer.append(numpy_helper.from_array(array, name))
         return model
 
+    @property
+    def training_form(self) -> ModelProto:
+        """The model as blockdsl trains it as well: there a BatchNormalization says that it trains.
+
+        onnxruntime-training trains every one, on the statistics of the batch.
+        """
+        model = self.model
+        for node in model.graph.node:
+            if node.op_type == "BatchNormalization":
+                node.output.extend(["new_mean", "new_var", "saved_mean", "saved_var"])
+        return model
+
     def files(self, folder: Path) -> dict[str, Path]:
         """Its artifacts, by what they are."""
         names = {kind: f"{kind}_model.onnx" for kind in ("training", "eval", "optimizer")}

@@ -46,6 +46,25 @@ def calls() -> list[Call]:
         calls.append(
             Call("ConvTransposeGrad", [dy, x, w], 3, attributes, note=note, expected=expected)
         )
+    # Where the kernels are wrong: they take auto_pad for no padding.
+    for auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        x, w, dy = R(1, 2, 5), R(3, 2, 2), R(1, 3, 5)
+        attributes = {"auto_pad": auto_pad, "kernel_shape": [2]}
+        expected = [adjoint("Conv", [x, w], i, dy, attributes) for i in (0, 1)]
+        calls.append(Call("ConvGrad", [dy, x, w], 2, attributes, note=auto_pad, expected=expected))
+        expected = [adjoint("AveragePool", [x], 0, x, attributes)]
+        calls.append(
+            Call(
+                "AveragePoolGrad",
+                [x],
+                1,
+                attributes,
+                "",
+                declared=x.shape,
+                note=auto_pad,
+                expected=expected,
+            )
+        )
     for mode in ("nearest", "linear", "cubic"):
         x, scales, dy = R(1, 2, 3), np.array([1, 1, 2], np.float32), R(1, 2, 6)
         attributes = {"mode": mode, "extrapolation_value": 0.0}
