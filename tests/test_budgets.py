@@ -2,13 +2,16 @@
 
 import sys
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
 import blockdsl
 from blockdsl import artifacts, blocks
+from blockdsl.gradient.training_ops import replace_training_operators
 
 COUNTED = {
     "infer_node_outputs": onnx.shape_inference,
@@ -87,22 +90,57 @@ def test_inferences_are_linear_in_nodes(onnx_calls, tmp_path):
     assert large["infer_shapes"] == small["infer_shapes"] <= 2
 
 
+def calls_in(function, *arguments):
+    """How many calls a call makes."""
+    calls = 0
+
+    def count(frame, event, argument):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        function(*arguments)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
 def test_work_is_linear_in_nodes(tmp_path):
     generate(forward(5), tmp_path)  # what is cached is cached
-    work = []
-    for layers in (50, 200):
-        model, calls = forward(layers), 0
+    work = [calls_in(generate, forward(layers), tmp_path) for layers in (50, 200)]
+    assert work[1] < 4.1 * work[0]
 
-        def count(frame, event, argument):
-            nonlocal calls
-            calls += event in ("call", "c_call")
 
-        sys.setprofile(count)
-        try:
-            generate(model, tmp_path)
-        finally:
-            sys.setprofile(None)
-        work.append(calls)
+def test_training_operators_are_replaced_in_linear_time():
+    def model(layers):
+        """As onnxruntime-training writes it: every tensor has a type, every weight is an input."""
+        names = [f"g{i}" for i in range(layers + 1)]
+        nodes = [
+            node
+            for i, (old, new) in enumerate(pairwise(names))
+            for node in (
+                helper.make_node("ReluGrad", [old, f"w{i}"], [f"r{i}"], domain="com.microsoft"),
+                helper.make_node("Mul", [f"r{i}", f"w{i}"], [new]),
+            )
+        ]
+        made = [o for node in nodes for o in node.output]
+        given = ["g0", *(f"w{i}" for i in range(layers))]
+        infos = {
+            n: helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [4]) for n in given + made
+        }
+        graph = helper.make_graph(
+            nodes,
+            "chain",
+            [infos[n] for n in given],
+            [infos[names[-1]]],
+            value_info=[infos[n] for n in made],
+        )
+        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+    replace_training_operators(model(5))
+    work = [calls_in(replace_training_operators, model(layers)) for layers in (50, 200)]
     assert work[1] < 4.1 * work[0]
 
 

@@ -21,6 +21,7 @@ from onnx import (
     NodeProto,
     TensorProto,
     TypeProto,
+    ValueInfoProto,
     checker,
     helper,
     numpy_helper,
@@ -52,6 +53,8 @@ class Index:
         self._tensors: dict[str, TensorType | None] = {}
         self._constants: dict[str, TensorProto] = {}
         self._producers: dict[str, NodeProto] = {}
+        self._given: set[str] = set()
+        """The inputs and initializers."""
         self._seen: list[Any] = []
         self._opsets: dict[str, int] = {}
         default_domain(proto)
@@ -128,7 +131,9 @@ class Index:
         if sizes == [len(items) for items in lists]:
             return
         graph = self.proto.graph
-        for info in [*graph.input[inputs:], *graph.value_info[values:]]:
+        for info in graph.input[inputs:]:
+            self._declare_input(info)
+        for info in graph.value_info[values:]:
             self._declare(info.name, info.type)
         for tensor in graph.initializer[initializers:]:
             self._declare_initializer(tensor)
@@ -150,7 +155,7 @@ class Index:
         """Index the whole model anew, with ONNX's inference over all of it at once."""
         graph = self.proto.graph
         self._opsets = {o.domain or "": o.version for o in self.proto.opset_import}
-        for table in (self._types, self._tensors, self._constants, self._producers):
+        for table in (self._types, self._tensors, self._constants, self._producers, self._given):
             table.clear()
         inferred = graph
         if graph.node:
@@ -160,8 +165,10 @@ class Index:
                 ).graph
             except (checker.ValidationError, onnx.shape_inference.InferenceError) as error:
                 raise GraphError(f"The base model is not valid ONNX: {error}") from error
-        for info in [*inferred.value_info, *graph.output, *inferred.output, *graph.input]:
+        for info in [*inferred.value_info, *graph.output, *inferred.output]:
             self._declare(info.name, info.type)
+        for info in graph.input:
+            self._declare_input(info)
         for tensor in graph.initializer:
             self._declare_initializer(tensor)
         for node in graph.node:
@@ -210,10 +217,7 @@ class Index:
         if name in self._producers:
             other = self._producers[name]
             return f"node {other.name!r} ({other.op_type}) writes"
-        graph = self.proto.graph
-        if name in self._types and any(
-            name == given.name for given in (*graph.input, *graph.initializer)
-        ):
+        if name in self._types and name in self._given:
             return "is an input or initializer"
         return None
 
@@ -277,7 +281,7 @@ class Index:
     ) -> list[TypeProto | None]:
         """The types of a body's outputs."""
         inner = copy.copy(self)
-        inner.names = Namer()
+        inner.names, inner._given = Namer(), set()
         for field in ("_types", "_tensors", "_constants", "_producers"):
             setattr(inner, field, ChainMap({}, getattr(self, field)))
         for given, known_type in zip(body.input, inputs, strict=True):
@@ -325,7 +329,12 @@ class Index:
             self._types[name] = proto
             self._tensors.pop(name, None)
 
+    def _declare_input(self, info: ValueInfoProto) -> None:
+        self._declare(info.name, info.type)
+        self._given.add(info.name)
+
     def _declare_initializer(self, tensor: TensorProto) -> None:
+        self._given.add(tensor.name)
         self._declare(tensor.name, helper.make_tensor_type_proto(tensor.data_type, tensor.dims))
         if is_small(tensor):
             self._constants[tensor.name] = tensor

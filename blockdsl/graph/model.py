@@ -147,7 +147,7 @@ class Graph(Index):
             )
         info = helper.make_tensor_value_info(name, elem_type, shape)
         self.proto.graph.input.append(info)
-        self._declare(name, info.type)
+        self._declare_input(info)
         self._seen = self._counts()
         return self.value(name)
 
@@ -280,6 +280,7 @@ class Graph(Index):
         twin.names = self.names.copy()
         for field in ("_types", "_tensors", "_interned", "_opsets"):
             setattr(twin, field, dict(getattr(self, field)))
+        twin._given = set(self._given)
         twin._constants = {n: t for n, t in self._constants.items() if n not in lifted}
         twin._producers = {o: n for n in twin.proto.graph.node for o in n.output if o}
         twin._seen = twin._counts()
@@ -300,7 +301,7 @@ class Graph(Index):
         child.proto.graph.name = self.names.unique(name)
         for field in ("_types", "_tensors", "_constants", "_producers"):
             setattr(child, field, ChainMap({}, getattr(self, field)))
-        child._interned = {}
+        child._interned, child._given = {}, set()
         child._seen = child._counts()
         yield child
 

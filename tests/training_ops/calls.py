@@ -27,7 +27,7 @@ class Call:
         more: What they are fed beside these.
         declared: The shape of its first output, where the model has to say it.
         note: What sets it apart from other calls of the operator.
-        symbolic: Whether the inputs have symbolic shapes.
+        symbolic: Which inputs have symbolic shapes: none, those of "floats", or "all".
         expected: Its outputs, where the training build has no kernel for the CPU or a faulty one.
     """
 
@@ -41,11 +41,11 @@ class Call:
     more: dict[str, np.ndarray] = field(default_factory=dict)
     declared: tuple[int, ...] | None = None
     note: str = ""
-    symbolic: bool = False
+    symbolic: str = ""
     expected: list[np.ndarray] | None = None
 
     def __str__(self) -> str:
-        return "-".join(filter(None, [self.op, self.note, "symbolic" * self.symbolic]))
+        return "-".join(filter(None, [self.op, self.note, "symbolic" if self.symbolic else ""]))
 
     @property
     def feeds(self) -> dict[str, np.ndarray]:
@@ -65,7 +65,8 @@ class Call:
         )
         infos = []
         for name, array in self.feeds.items():
-            shape = [f"{name}_{k}" for k in range(array.ndim)] if self.symbolic else array.shape
+            symbolic = self.symbolic == "all" or (self.symbolic and array.dtype.kind == "f")
+            shape = [f"{name}_{k}" for k in range(array.ndim)] if symbolic else array.shape
             kind = helper.np_dtype_to_tensor_dtype(array.dtype)
             infos.append(helper.make_tensor_value_info(name, kind, shape))
         outputs = [helper.ValueInfoProto(name=name) for name in filter(None, names)]

@@ -8,6 +8,7 @@ from blockdsl.errors import GradientError
 from blockdsl.gradient.engine import pull_back
 from blockdsl.gradient.rules.dropout import dropout
 from blockdsl.gradient.training_ops.registry import training_operator
+from blockdsl.gradient.training_ops.standing_in import rank_of
 from blockdsl.graph import current, op
 from blockdsl.graph.value import Value
 
@@ -85,20 +86,13 @@ def fake_quant_grad(dy: Value, mask: Value) -> Value:
 @training_operator("BroadcastGradientArgs")
 def broadcast_gradient_args(a_shape: Value, b_shape: Value) -> tuple[Value, Value]:
     """The axes along which a, and b, was repeated to the shape of both, the last one first"""
-    lengths = [_length(shape) for shape in (a_shape, b_shape)]
+    lengths = [rank_of(shape) for shape in (a_shape, b_shape)]
     rank = max(lengths)
     a, b = (
         op.Concat(np.ones(rank - n, np.int64), shape, axis=0) if n < rank else shape
         for n, shape in zip(lengths, (a_shape, b_shape), strict=True)
     )
     return _axes(a, b, rank - lengths[0]), _axes(b, a, rank - lengths[1])
-
-
-def _length(shape: Value) -> int:
-    length = shape.shape[0]
-    if not isinstance(length, int):
-        raise GradientError(f"The rank that the shape {str(shape)!r} is of is not known.")
-    return length
 
 
 def _axes(shape: Value, other: Value, lead: int) -> Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import ModelProto, NodeProto
 
-from blockdsl.errors import GradientError
+from blockdsl.errors import GradientError, GraphError
 from blockdsl.gradient.composites import taken_apart
 from blockdsl.gradient.training_ops.registry import BODIES, REFUSED
 from blockdsl.graph.model import Graph
@@ -47,7 +47,7 @@ def _parts(graph: Graph, node: NodeProto) -> list[NodeProto]:
         return [node]
     try:
         parts = taken_apart(graph, node)
-    except GradientError as error:
+    except (GradientError, GraphError) as error:
         raise GradientError(f"{shown} has no plain form here. {error}") from error
     assert parts is not None
     return parts

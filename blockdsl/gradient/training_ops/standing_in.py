@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import numpy_helper
 
+from blockdsl.errors import GradientError
 from blockdsl.graph import current, op
 from blockdsl.graph.shapes import ShapeLike
 from blockdsl.graph.tensor import TensorType
@@ -21,8 +22,21 @@ def shaped(shape: Value, like: Value) -> Value:
     producer = current().producer(shape)
     if producer is not None and producer.op_type == "Shape" and not producer.attribute:
         return current().value(producer.input[0])
+    rank_of(shape)
     known = shape.constant
     return of_shape(shape if known is None else known, like)
+
+
+def rank_of(shape: Value) -> int:
+    """The rank of the tensors that a vector is the shape of.
+
+    Raises:
+        GradientError: It is not known.
+    """
+    length = shape.shape[0]
+    if not isinstance(length, int):
+        raise GradientError(f"The rank that the shape {str(shape)!r} is of is not known.")
+    return length
 
 
 def of_shape(shape: ShapeLike, like: Value) -> Value:

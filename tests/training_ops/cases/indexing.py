@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+from onnx import helper
 
 from tests.training_ops.calls import Call, I, drawing
 
@@ -35,6 +38,7 @@ def calls() -> list[Call]:
         Call("SliceGrad", [R(4, 3), I(4, 3), I(-1), I(-(2**60)), I(0), I(-1)], note="backwards"),
         Call("ShrunkenGather", [R(4, 3), I(1, 3)], attributes={"axis": 0}),
     ]
+    calls += [_of_a_tensor(call, SHAPES[call.op]) for call in calls if call.op in SHAPES]
     for opset in (12, 17):
         calls += [
             Call(
@@ -44,3 +48,17 @@ def calls() -> list[Call]:
         ]
     calls.append(Call("ConcatTraining", [R(2, 3), R(1, 3)], 2, {"axis": -2}, note="negative"))
     return calls
+
+
+SHAPES = {"GatherGrad": 0, "GatherElementsGrad": 1, "GatherNDGrad": 0, "SliceGrad": 1}
+"""Which input is the shape of what was read from."""
+
+
+def _of_a_tensor(call: Call, at: int) -> Call:
+    """The call as it is written in models: the shape is that of a tensor."""
+    inputs = list(call.inputs)
+    read = np.zeros(inputs[at], np.float32)
+    inputs[at] = "shape"
+    shape = helper.make_node("Shape", ["read"], ["shape"])
+    note = f"{call.note}-of-a-tensor".removeprefix("-")
+    return replace(call, inputs=inputs, before=(shape,), more={"read": read}, note=note)
