@@ -13,6 +13,7 @@ import pytest
 from onnxruntime.training import artifacts, onnxblock
 
 from blockdsl.api import CheckpointState, Module
+from blockdsl.errors import EngineError
 from blockdsl.gradient.training_ops import BODIES
 from tests import test_upstream_artifacts as files
 from tests import upstream_runs
@@ -55,6 +56,28 @@ def test_its_optimizers_step_as_there(optimizer, engine, tmp_path):
     expected = upstream_runs.train(forward, tmp_path / forward.name)["losses"]
     assert np.abs(expected - files.golden(forward)["losses"]).max() > 1e-4
     check_losses(forward, engine, tmp_path, expected)
+
+
+# Its converter leaves files open.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_its_models_in_the_ort_format(tmp_path):
+    forward = FORWARDS[0]
+    artifacts.generate_artifacts(
+        forward.model,
+        requires_grad=forward.trained,
+        frozen_params=list(forward.frozen),
+        loss=artifacts.LossType[forward.loss],
+        artifact_directory=tmp_path,
+        ort_format=True,
+    )
+    models = [tmp_path / f"{kind}_model.ort" for kind in ("training", "eval")]
+    state = CheckpointState.load_checkpoint(tmp_path / "checkpoint", engine="training")
+    loss = Module(models[0], state, models[1])(*forward.batch(0))
+    np.testing.assert_allclose(loss, files.golden(forward)["losses"][0], rtol=1e-5)
+    state = CheckpointState.load_checkpoint(tmp_path / "checkpoint", engine="session")
+    with pytest.raises(EngineError, match=r"training_model.ort' is in the \.ort format"):
+        Module(models[0], state)
 
 
 def check_losses(forward, engine, folder, expected):

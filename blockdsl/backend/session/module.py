@@ -22,10 +22,10 @@ from blockdsl.backend.session.binding import BoundSession
 from blockdsl.backend.session.graph import accumulate_form, overwrite_form
 from blockdsl.backend.session.load import input_specs, open_session
 from blockdsl.backend.session.state import SessionParameter, SessionState
-from blockdsl.backend.session.training_model import load_training_model
+from blockdsl.backend.session.training_model import TRAINING, load_training_model
 from blockdsl.errors import ArtifactError, EngineError, StateError
 
-TRAINING, EVAL = "training model", "eval model"
+EVAL = "eval model"
 _TOGETHER = "The checkpoint and the models must come from one call of `generate_artifacts`."
 
 

@@ -33,14 +33,16 @@ def load_training_model(path: StrPath) -> ModelProto:
     model = load_rewritable(path, TRAINING)
     if not all(_is_ours(node.domain, node.op_type) for node in model.graph.node):
         # Imported here because blockdsl's own training models do without.
+        from blockdsl.gradient.bodies import functions_for
         from blockdsl.gradient.training_ops import replace_training_operators
 
         try:
+            model.functions.extend(functions_for(model))
             replace_training_operators(model)
         except (GradientError, GraphError) as error:
             raise EngineError(
                 f"The session engine cannot run the {TRAINING} '{os.fspath(path)}': {error} The "
-                "training engine runs it (engine='training', `pip install 'blockdsl[training]'`)."
+                "training engine may (engine='training', `pip install 'blockdsl[training]'`)."
             ) from error
     _drop_unused_domains(model)
     return model
