@@ -233,6 +233,24 @@ def test_an_attribute_without_a_body_is_named(tmp_path):
         opened(forward, "session", folder=tmp_path)
 
 
+def test_an_evaluation_model_that_it_cannot_load_either_is_explained(tmp_path):
+    forward = by_name("batch_norm")
+    folder = tmp_path / forward.name
+    shutil.copytree(DATA / forward.name, folder)
+    files = forward.files(folder)
+    model = onnx.load(files["eval"])
+    model.opset_import[0].version = 15
+    (node,) = (n for n in model.graph.node if n.op_type == "BatchNormalization")
+    node.output.extend(["new_mean", "new_var"])
+    onnx.save(model, files["eval"])
+    message = "eval model on 'cpu': a BatchNormalization in it evaluates and declares the outputs"
+    with pytest.raises(EngineError, match=message):
+        opened(forward, "session", folder=tmp_path)
+    state = CheckpointState.load_checkpoint(files["checkpoint"], engine="session")
+    loss = Module(files["training"], state)(*forward.batch(0))
+    np.testing.assert_allclose(loss, golden(forward)["losses"][0], rtol=1e-4)
+
+
 def test_its_models_in_the_ort_format_are_for_the_training_engine(tmp_path):
     forward = by_name("mlp")
     files = forward.files(DATA / forward.name)

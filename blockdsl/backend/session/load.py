@@ -165,6 +165,12 @@ def _refusal(model: ModelProto | StrPath, what: str, device: Device, error: Exce
             "everywhere; models of another program may need its own wheel. For a custom operator, "
             "register its library in the session options."
         )
+    if "should be 1 when Training_mode = False" in message:
+        return (
+            f"{head}: a BatchNormalization in it evaluates and declares the outputs of training. "
+            "onnxruntime-training 1.19.2 writes it so from opset 14 on, and cannot load it either. "
+            "Open the training model without it, or generate the artifacts again with blockdsl."
+        )
     if match := re.search(r"Could not find an implementation for (\w+)\((\d+)\)", message):
         return (
             f"{head}: it has no kernel of {match[1]} (opset {match[2]}) for the element types in "
