@@ -24,11 +24,9 @@ NARROW = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 """The floats in which sums over many terms are too inexact, and that some kernels cannot add."""
 
 PACKED = {
-    TensorProto.INT2: 2,
-    TensorProto.UINT2: 2,
-    TensorProto.INT4: 4,
-    TensorProto.UINT4: 4,
-    TensorProto.FLOAT4E2M1: 4,
+    TensorProto.DataType.Value(name): bits
+    for name, bits in {"INT2": 2, "UINT2": 2, "INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4}.items()
+    if name in TensorProto.DataType.keys()  # an older onnx lacks some
 }
 """Element types of which ONNX puts several into a byte, and their number of bits."""
 
