@@ -11,7 +11,7 @@ from pathlib import Path
 import onnx
 from onnx.external_data_helper import load_external_data_for_model
 
-from blockdsl.errors import ModelFileError
+from blockdsl.errors import ModelFileError, StateError
 
 StrPath = str | os.PathLike[str]
 
@@ -20,10 +20,10 @@ def text_of(path: StrPath, what: str) -> str:
     """A path as text.
 
     Raises:
-        ModelFileError: It is no path.
+        StateError: It is no path.
     """
     if not isinstance(path, str | bytes | os.PathLike):
-        raise ModelFileError(
+        raise StateError(
             f"The {what} is given by the path of its file, not by a {type(path).__name__}."
         )
     return os.fsdecode(path)
