@@ -147,3 +147,36 @@ def test_upstream_loses_the_learning_rate_and_we_do_not(adamw: Path, tmp_path: P
     native().Module(str(adamw / "training_model.onnx"), c_state, None, device, options)
     c_optimizer = native().Optimizer(str(adamw / "optimizer_model.onnx"), c_state, device, options)
     assert c_optimizer.get_learning_rate() == np.float32(0.001)
+
+
+def test_moments_that_c_cannot_write_are_kept_by_a_session(
+    adamw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def losses(name: str) -> list[float]:
+        found, saved = [], adamw / "checkpoint"
+        for round_ in range(2):  # the second goes on from what the first has saved
+            state, module, optimizer = generated_run(adamw, saved, "training")
+            for seed in range(3):
+                found.append(float(module(*mlp.batch(seed))[0]))
+                optimizer.step()
+                module.lazy_reset_grad()
+            assert optimizer.step_count == 3 * (round_ + 1)
+            saved = tmp_path / name
+            CheckpointState.save_checkpoint(state, saved, include_optimizer_state=True)
+        return found
+
+    expected = losses("native")
+    monkeypatch.setattr("blockdsl.backend.training.optimizer._WRITABLE", 0)
+    monkeypatch.setattr(native(), "save_checkpoint", None)
+    np.testing.assert_allclose(losses("plain"), expected, rtol=1e-5)
+
+
+def test_what_c_keeps_for_sgd_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = mlp.write_artifacts(tmp_path, "SGD")
+    state, module, optimizer = generated_run(folder, folder / "checkpoint", "training")
+    module(*mlp.batch())
+    optimizer.step()
+    monkeypatch.setattr(native(), "save_checkpoint", None)
+    CheckpointState.save_checkpoint(state, tmp_path / "saved", include_optimizer_state=True)
+    group = codec.load(tmp_path / "saved").groups[codec.GROUP]
+    assert (group.step, group.slots) == (1, {})

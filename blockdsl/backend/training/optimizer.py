@@ -12,10 +12,10 @@ from typing import Any
 import onnx
 from onnx import ModelProto
 
-from blockdsl.backend.checkpoint import GROUP, OptimizerGroup
+from blockdsl.backend.checkpoint import EXTERNAL_DATA_THRESHOLD, GROUP, OptimizerGroup
 from blockdsl.backend.engine import Stepper
 from blockdsl.backend.files import is_ort_format, read_model
-from blockdsl.backend.session.optimizer import PlainOptimizer
+from blockdsl.backend.session.optimizer import PlainOptimizer, plain_form
 from blockdsl.backend.training.clipping import clip, take_out_clipping
 from blockdsl.backend.training.module import TrainingModule
 from blockdsl.backend.training.native import native, native_device, reporting
@@ -29,6 +29,9 @@ ALGORITHMS: dict[str, tuple[str, ...]] = {
     "SGDOptimizerV2": (),
 }
 
+# The C classes write moments into the checkpoint file itself, and do not write one beyond 2 GiB.
+_WRITABLE = 2**31 - 2**24
+
 
 class NativeStepper:
     """Steps by the C `Optimizer`.
@@ -36,7 +39,7 @@ class NativeStepper:
     Args:
         module: The module whose parameters are changed.
         optimizer_model: The optimizer model.
-        slots: The slots that the model's algorithm reads.
+        slots: The slots that the model's algorithm reads; `None` if it is not known.
         called: How the user calls the optimizer model.
         largest_norm: What the gradients are clipped to before each step; None leaves that, if it
             is to be, to the model.
@@ -46,21 +49,22 @@ class NativeStepper:
         self,
         module: TrainingModule,
         optimizer_model: str,
-        slots: tuple[str, ...],
+        slots: tuple[str, ...] | None,
         called: str,
         largest_norm: float | None = None,
     ) -> None:
         state = module.state
         self._group = state.groups.setdefault(GROUP, OptimizerGroup(GROUP))
         self._module, self._largest_norm = module, largest_norm
-        _check_slots(called, self._group, slots)
+        _check_slots(called, self._group, slots or ())
         with reporting(f"Loading the optimizer model '{called}'"):
             self._native: Any = native().Optimizer(
                 optimizer_model, state.native, native_device(module.device), module.options
             )
         # The C class begins with 0.001 whatever the checkpoint says.
         self.learning_rate = self._group.learning_rate
-        state.adopt(self._native)
+        # Of what it keeps for an algorithm without slots, nothing is ever read.
+        state.adopt(None if slots == () else self._native)
 
     @property
     def learning_rate(self) -> float:
@@ -130,7 +134,7 @@ def open_stepper(module: TrainingModule, optimizer_model: str) -> Stepper:
         EngineError: The model does not fit the state, or the runtime refuses it.
     """
 
-    def open_native(slots: tuple[str, ...]) -> Stepper:
+    def open_native(slots: tuple[str, ...] | None) -> Stepper:
         return NativeStepper(module, optimizer_model, slots, optimizer_model)
 
     def open_clipped(model: ModelProto, slots: tuple[str, ...], largest_norm: float) -> Stepper:
@@ -143,21 +147,35 @@ def open_stepper(module: TrainingModule, optimizer_model: str) -> Stepper:
         trainable = [parameter.name for parameter in module.parameters(trainable_only=True)]
         folder = Path(optimizer_model).parent
         store = SlotStore(module.state)
-        return PlainOptimizer(model, store, trainable, module.device, module.options, folder)
+        plain = plain_form(model, store, trainable)
+        return PlainOptimizer(plain, store, trainable, module.device, module.options, folder)
 
-    if is_ort_format(optimizer_model, "optimizer model"):
-        open_it = partial(open_native, ())  # of what kind it is cannot be seen
-    else:
-        model = read_model(optimizer_model, "optimizer model", weights=False)
+    def open_either() -> Stepper:
         called = {node.op_type for node in model.graph.node if node.domain == MICROSOFT}
         known = [slots for name, slots in ALGORITHMS.items() if name in called]
+        if not known or _bytes_written(module, known[0]) > _WRITABLE:
+            return open_plain(model)
         # On another device the gradients are no views.
-        norm = take_out_clipping(model) if known and module.device.is_host else None
-        if norm is not None:
-            open_it = partial(open_clipped, model, known[0], norm)
-        else:
-            open_it = partial(open_native, known[0]) if known else partial(open_plain, model)
+        norm = take_out_clipping(model) if module.device.is_host else None
+        return open_native(known[0]) if norm is None else open_clipped(model, known[0], norm)
+
+    open_it: Callable[[], Stepper]
+    if is_ort_format(optimizer_model, "optimizer model"):
+        open_it = partial(open_native, None)  # of what kind it is cannot be seen
+    else:
+        model = read_model(optimizer_model, "optimizer model", weights=False)
+        open_it = open_either
     return DeferredStepper(open_it) if module.state.nominal else open_it()
+
+
+def _bytes_written(module: TrainingModule, slots: tuple[str, ...]) -> int:
+    """The bytes of tensors that the C classes would write into a checkpoint file itself."""
+    if not slots:
+        return 0
+    parameters = sum(p.data.nbytes for p in module.parameters(trainable_only=False))
+    trained = sum(p.data.nbytes for p in module.parameters(trainable_only=True))
+    inside = parameters if parameters < EXTERNAL_DATA_THRESHOLD else 0
+    return inside + len(slots) * trained
 
 
 def _check_slots(model: str, group: OptimizerGroup, slots: tuple[str, ...]) -> None:

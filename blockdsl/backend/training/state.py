@@ -130,7 +130,7 @@ class TrainingState:
         codec.save(Checkpoint(trainable, frozen, self.nominal, groups, self.properties), path)
 
     def adopt(self, optimizer: Any) -> None:
-        """Note that a C optimizer works on this state and holds its moments."""
+        """Note the C optimizer that holds the moments of this state; `None` if there are none."""
         self._optimizer, self._plain = optimizer, None
         self.groups[GROUP].slots = {}
 
