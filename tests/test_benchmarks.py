@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["benchmarks/README.md", "docs/reference/performance.md"]
-SCRIPTS = ["build.py", "cuda_check.py", "report.py", "step.py"]
+SCRIPTS = ["build.py", "cuda_check.py", "large.py", "report.py", "step.py"]
 
 
 def run(script, *arguments):
@@ -52,6 +52,11 @@ def test_build_runs():
 
 def test_step_runs():
     assert '"ratio": 1.0' in run("step.py", "--rows", "mlp", "--step-rounds", "1")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no resource.getrusage")
+def test_large_runs():
+    assert '"resume"' in run("large.py", "--gigabytes", "0.02")
 
 
 @pytest.mark.skipif(
