@@ -26,7 +26,7 @@ NARROW = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 PACKED = {
     TensorProto.DataType.Value(name): bits
     for name, bits in {"INT2": 2, "UINT2": 2, "INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4}.items()
-    if name in TensorProto.DataType  # an older onnx lacks some
+    if hasattr(TensorProto, name)  # an older onnx lacks some
 }
 """Element types of which ONNX puts several into a byte, and their number of bits."""
 
