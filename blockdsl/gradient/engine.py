@@ -8,7 +8,7 @@ gradient needs.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from onnx import NodeProto
 
@@ -16,9 +16,11 @@ from blockdsl.errors import BlockWarning, GradientError, UnknownNameError, near
 from blockdsl.gradient import node as forward
 from blockdsl.gradient.functions import expanded
 from blockdsl.gradient.joining import added
-from blockdsl.gradient.registry import NO_GRADIENT, READERS, WANTED, Rule, rule_of
+from blockdsl.gradient.registry import NO_GRADIENT, REPLACED, WANTED, Rule, rule_of
+from blockdsl.gradient.replacing import is_singular, note_replaced
 from blockdsl.graph import activate, op
 from blockdsl.graph.model import Graph
+from blockdsl.graph.portable import equal, where
 from blockdsl.graph.shapes import ones_like, reshape_like, sum_to, typed_as, zeros_like
 from blockdsl.graph.value import Value
 from blockdsl.graph.walk import inputs_of
@@ -242,24 +244,15 @@ def _propagate(
 ) -> Mapping[str, Value]:
     """Carry cotangents from the end of the path to its beginning."""
     wanted = frozenset(wrt).union(*(node.output for node in path))
-    readers: dict[str, set[str]] = {}
+    replaced: set[str] = set()
     for node in reversed(path):
         rule = rule_of(node.op_type, _domain(node))
         assert rule is not None
         if any(output in table for output in node.output):
             with graph.scope(node.name or node.op_type):
-                _apply(graph, node, rule, table, wanted, readers)
-        _note_reader(node, readers)
+                _apply(graph, node, rule, table, wanted, replaced)
+        note_replaced(node, rule, replaced)
     return table
-
-
-def _note_reader(node: NodeProto, readers: dict[str, set[str]]) -> None:
-    """Note what reads the inputs of a node: its operator, and past a cast what reads that."""
-    found = {node.op_type}
-    if node.op_type in ("Cast", "CastLike", "Identity"):
-        found |= readers.get(node.output[0], set())
-    for name in node.input:
-        readers.setdefault(name, set()).update(found)
 
 
 def _apply(
@@ -268,7 +261,7 @@ def _apply(
     rule: Rule,
     table: dict[str, Value],
     wanted: frozenset[str],
-    readers: Mapping[str, set[str]],
+    replaced: Collection[str],
 ) -> None:
     """Call the rule of a node and add what it returns to the cotangents of the inputs."""
     form = graph.operator_of(node)
@@ -279,8 +272,8 @@ def _apply(
     named = forward.attributes(node, form, rule.attributes)
     if rule.sees_bodies:
         named[WANTED] = wanted
-    if rule.sees_readers:
-        named[READERS] = readers.get(node.output[0], frozenset())
+    if rule.sees_replaced:
+        named[REPLACED] = node.output[0] in replaced
     returned = rule.function(
         cotangents if rule.several_outputs else cotangents[0],
         outputs if rule.several_outputs else outputs[0],
@@ -289,6 +282,9 @@ def _apply(
     )
     results = list(returned) if isinstance(returned, tuple | list) else [returned]
     captured = results.pop() if rule.sees_bodies else {}
+    if node.output[0] in replaced and is_singular(rule, inputs):
+        nothing = equal(cotangents[0], 0)
+        results = [None if d is None else where(nothing, 0, d) for d in results]
     if len(results) != len(padded):
         raise GradientError(
             f"The rule of {node.op_type} returned {len(results)} cotangents for {len(padded)} "

@@ -15,7 +15,8 @@ and asking for `y[i]` declares an optional output on the node.
 An operator with bodies (`If`, `Loop`, `Scan`) reads tensors of the scope around them that are none
 of its inputs. Its rule asks for `wanted`, the names that cotangents are wanted for, and returns
 after the cotangents of the inputs a mapping from such names to theirs. A rule that asks for
-`readers` gets the set of the operators that read its first output.
+`replaced` is told whether the model may put something else in the place of some elements of its
+first output.
 
 What an older opset writes as an attribute arrives as the input that newer ones have. Undoing
 broadcasts, summing over uses, and skipping what nobody asked for is the engine's work.
@@ -50,8 +51,9 @@ class Rule:
     broadcast: bool
     inputs: int
     sees_bodies: bool
-    sees_readers: bool
+    sees_replaced: bool
     straight_through: bool
+    singular: int | None
 
     @property
     def formula(self) -> str:
@@ -62,8 +64,8 @@ class Rule:
 WANTED = "wanted"
 """The keyword of a rule of an operator with bodies."""
 
-READERS = "readers"
-"""The keyword of a rule that depends on what the model does with the operator's output."""
+REPLACED = "replaced"
+"""The keyword of a rule that depends on whether all elements of the operator's output are read."""
 
 NEWEST_OPSET = 28
 """The newest opset that the rules know. An older onnx lacks some attributes: no node has them."""
@@ -76,7 +78,11 @@ NO_GRADIENT: dict[tuple[str, str], str] = {}
 
 
 def vjp(
-    *op_types: str, domain: str = "", broadcast: bool = False, straight_through: bool = False
+    *op_types: str,
+    domain: str = "",
+    broadcast: bool = False,
+    straight_through: bool = False,
+    singular: int | None = None,
 ) -> Callable[[Function], Function]:
     """Register the gradient rule of an operator, or of several that share it.
 
@@ -87,6 +93,9 @@ def vjp(
             that shape, are summed back.
         straight_through: The integers that the operator returns stand for floats, and have a
             cotangent of that type: gradients flow through quantization.
+        singular: The index of the input at some of whose values the derivative of an operator that
+            works element by element is infinite, or none. Where the model puts something else in
+            the place of such elements, nothing flows back, and nothing is what the rule returns.
 
     Returns:
         A decorator that returns the function unchanged. A later rule replaces an earlier one.
@@ -104,7 +113,7 @@ def vjp(
 
     def register(function: Function) -> Function:
         for op_type in op_types:
-            rule = _checked(op_type, domain, function, broadcast, straight_through)
+            rule = _checked(op_type, domain, function, broadcast, straight_through, singular)
             RULES[domain, op_type] = rule
             NO_GRADIENT.pop((domain, op_type), None)
         return function
@@ -135,13 +144,14 @@ def _checked(
     function: Callable[..., Any],
     broadcast: bool,
     straight_through: bool,
+    singular: int | None,
 ) -> Rule:
     shown = f"{domain}::{op_type}" if domain else op_type
     parameters = list(inspect.signature(function).parameters.values())
     variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-    attributes = tuple(name for name in keywords if name not in (WANTED, READERS))
+    attributes = tuple(name for name in keywords if name not in (WANTED, REPLACED))
     form = newest(op_type, domain)
     if form is not None:
         _check_against_schema(shown, form, positional, variadic, attributes)
@@ -156,8 +166,9 @@ def _checked(
         broadcast,
         inputs=len(positional) - 2,
         sees_bodies=WANTED in keywords,
-        sees_readers=READERS in keywords,
+        sees_replaced=REPLACED in keywords,
         straight_through=straight_through,
+        singular=singular,
     )
 
 

@@ -104,6 +104,8 @@ def expand(x: Value, shape: ShapeLike) -> Value:
     assert isinstance(length, int)
     x = x.unsqueeze(*range(length - x.rank))
     known = shape_of(x)
+    if isinstance(known, Value):
+        known = known + known.equal(0).cast(np.int64)  # an axis without elements gets no more
     return op.Tile(x, op.Div(shape, known) if isinstance(shape, Value) else shape // known)
 
 

@@ -111,4 +111,5 @@ CASES = [
         dilations=[2, 2],
         opset=[19, 22],
     ),
+    Case("Conv", [R(0, 2, 5), R(3, 2, 3, static=True), R(3)]),
 ]

@@ -105,4 +105,5 @@ CASES = [
     Case("TensorScatter", [R(2, 5, 3), R(2, 2, 3), R(values=[1, 3])]),
     Case("TensorScatter", [R(2, 2, 5, 3), R(2, 2, 3, 3), R(values=[4, 1])], mode="circular"),
     Case("TensorScatter", [R(2, 3, 5), R(2, 3, 2)], axis=2),
+    Case("Gather", [R(0, 5, 3), R(2, 2, ints=5)], axis=1),
 ]

@@ -28,4 +28,6 @@ CASES = [
     Case("Gemm", [R(2, 3), R(3, 4)]),
     Case("Gemm", [R(2, 3), R(3, 4), R(1)]),
     Case("Gemm", [R(2, 3), R(3, 4), R(2, 1)]),
+    Case("Gemm", [R(0, 3), R(3, 4), R(4)]),
+    Case("MatMul", [R(0, 2, 3), R(3, 4)]),
 ]

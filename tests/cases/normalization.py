@@ -96,4 +96,9 @@ CASES = [
     Case("LpNormalization", [R(2, 3, 4)], axis=1, p=2),
     Case("LpNormalization", [R(2, 3, 4, away=0.1)], axis=0, p=1, opset=[9, 17]),
     Case("LpNormalization", [R(2, 3, 4, away=0.1)], axis=0, p=1, opset=7, order=1),
+    *[
+        Case("BatchNormalization", [R(*shape), *CHANNELS], of=[0], order=1, **TRAINED)
+        for shape in ((0, 3), (0, 3, 4))
+    ],
+    Case("LayerNormalization", [R(0, 3), R(3), R(3)]),
 ]

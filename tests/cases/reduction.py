@@ -49,5 +49,13 @@ CASES = [
         )
     ],
     Case("ReduceMax", [R(2, 3)], axes=[1], order=1, opset=20),
-    Case("ReduceProd", [R(values=[[0.0, 2.0, 3.0], [0.0, 0.0, 2.0]])], axes=[1], order=1),
+    *[
+        Case("ReduceProd", [R(values=rows)], axes=[1])
+        for rows in (
+            [[0.0, 2.0, 3.0], [0.0, 0.0, 2.0]],
+            [[0.0, 0.0, 0.0], [1.0, 3.0, 2.0]],
+            [[0.0, -2.0, 0.0], [4.0, 0.0, 0.5]],
+        )
+    ],
+    Case("ReduceProd", [R(values=[[0.0, 2.0], [3.0, 0.0]])], opset=[7, 18]),
 ]

@@ -121,8 +121,12 @@ def gelu_slope(x: Value) -> Value:
 
 
 def tanh_gelu_slope(x: Value) -> Value:
-    """The derivative of x (1 + tanh(c (x + k x^3))) / 2."""
+    """The derivative of x (1 + tanh(c (x + k x^3))) / 2.
+
+    Beyond 10 it is 0 or 1 to the last digit, and the powers of x overflow.
+    """
     c, k = math.sqrt(2 / math.pi), 0.044715
+    x = x.clip(-10, 10)
     square = x * x
     t = (x * (c + c * k * square)).tanh()
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * (c + 3 * c * k * square)

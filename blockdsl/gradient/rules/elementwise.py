@@ -36,7 +36,7 @@ def mul(g: Value, y: Value, a: Value, b: Value) -> tuple[Value, Value]:
     return g * b, g * a
 
 
-@vjp("Div", broadcast=True)
+@vjp("Div", broadcast=True, singular=1)
 def div(g: Value, y: Value, a: Value, b: Value) -> tuple[Value, Value]:
     """y = a / b        da = g / b        db = -g y / b"""
     da = g / b
@@ -118,25 +118,25 @@ def abs_(g: Value, y: Value, x: Value) -> Value:
     return g * sign(x)
 
 
-@vjp("Exp")
+@vjp("Exp", singular=0)
 def exp(g: Value, y: Value, x: Value) -> Value:
     """y = e^x        dx = g y"""
     return g * y
 
 
-@vjp("Log")
+@vjp("Log", singular=0)
 def log(g: Value, y: Value, x: Value) -> Value:
     """y = ln x        dx = g / x"""
     return g / x
 
 
-@vjp("Sqrt")
+@vjp("Sqrt", singular=0)
 def sqrt(g: Value, y: Value, x: Value) -> Value:
     """y = sqrt(x)        dx = g / (2 y)"""
     return g / (2 * y)
 
 
-@vjp("Reciprocal")
+@vjp("Reciprocal", singular=0)
 def reciprocal(g: Value, y: Value, x: Value) -> Value:
     """y = 1 / x        dx = -g y^2"""
     return -g * (y * y)
@@ -148,7 +148,7 @@ def erf(g: Value, y: Value, x: Value) -> Value:
     return (2 / math.sqrt(math.pi)) * g * (-x * x).exp()
 
 
-@vjp("Pow", broadcast=True)
+@vjp("Pow", broadcast=True, singular=0)
 def pow_(g: Value, y: Value, x: Value, n: Value) -> tuple[Value, Value | None]:
     """y = x^n        dx = g n x^(n-1)        dn = g y ln x
 

@@ -12,7 +12,14 @@ from onnx import TensorProto
 
 from blockdsl.errors import GradientError
 from blockdsl.gradient.composites import composite
-from blockdsl.gradient.rules.heads import Scores, later, padding, rotated, split_heads
+from blockdsl.gradient.rules.heads import (
+    Scores,
+    later,
+    merge_heads,
+    padding,
+    rotated,
+    split_heads,
+)
 from blockdsl.gradient.rules.placing import Count, length_of
 from blockdsl.graph import op
 from blockdsl.graph.schema import MICROSOFT
@@ -185,13 +192,18 @@ def rotary_embedding(
     if not isinstance(half, int):
         raise GradientError(f"The width of {str(cos_cache)!r} is not known: give it a static one.")
     flat = x.rank == 3
-    heads = [0, 0, num_heads, -1] if num_heads else [0, 0, -1, 2 * half]
-    split = op.Reshape(x, heads).transpose(0, 2, 1, 3) if flat else x
+    width = x.shape[-1]
+    heads = num_heads or (width // (2 * half) if isinstance(width, int) else -1)
+    split = x
+    if flat and heads > 0:
+        split = split_heads(x, heads)
+    elif flat:
+        split = op.Reshape(x, [0, 0, -1, 2 * half]).transpose(0, 2, 1, 3)
     places = position_ids
     if places.rank == 1:
         places = places + positions(dims_of(split, [2]))
     made = rotated(split, op.Gather(cos_cache, places), op.Gather(sin_cache, places), interleaved)
-    return op.Reshape(made.transpose(0, 2, 1, 3), [0, 0, -1]) if flat else made
+    return merge_heads(made) if flat else made
 
 
 @composite("GroupQueryAttention", domain=MICROSOFT)
@@ -245,7 +257,7 @@ def group_query_attention(
         sliding_window_cache=sliding_window_cache,
     )
     if key is None or value is None:
-        split = op.Reshape(query, [0, 0, num_heads + 2 * kv_num_heads, -1]).transpose(0, 2, 1, 3)
+        split = split_heads(query, num_heads + 2 * kv_num_heads)
         ends = num_heads, num_heads + kv_num_heads
         q, k, v = split[:, : ends[0]], split[:, ends[0] : ends[1]], split[:, ends[1] :]
     else:

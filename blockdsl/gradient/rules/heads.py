@@ -53,7 +53,7 @@ class Scores:
     def attend(self, q: Value, k: Value, v: Value) -> Value:
         """The attention, (batch, steps, heads x size of a head)."""
         made = self._product(self.shares(q, k), v)
-        return op.Reshape(made.transpose(0, 2, 1, 3), [0, 0, -1])
+        return merge_heads(made)
 
     def _product(self, a: Value, b: Value) -> Value:
         """Products of the matrices of all heads; those that share one of `b` in one product."""
@@ -69,7 +69,21 @@ def _number(like: Value, number: float) -> Value:
 
 def split_heads(x: Value, heads: int) -> Value:
     """The heads of (batch, steps, heads x size)."""
-    return op.Reshape(x, [0, 0, heads, -1]).transpose(0, 2, 1, 3)
+    width = x.shape[-1]
+    size = width // heads if isinstance(width, int) else -1  # -1 takes no empty batch
+    return op.Reshape(x, [0, 0, heads, size]).transpose(0, 2, 1, 3)
+
+
+def merge_heads(x: Value) -> Value:
+    """The inverse of `split_heads`."""
+    return joined(x.transpose(0, 2, 1, 3))
+
+
+def joined(x: Value) -> Value:
+    """The last two axes of `x` as one."""
+    rows, columns = x.shape[-2:]
+    width = rows * columns if isinstance(rows, int) and isinstance(columns, int) else -1
+    return op.Reshape(x, [*[0] * (x.rank - 2), width])
 
 
 def later(steps: Value, keys: Value, before: Count) -> Value:
@@ -117,7 +131,7 @@ def rotated(x: Value, cos: Value, sin: Value, interleaved: int) -> Value:
     real, imaginary = first * cos - second * sin, first * sin + second * cos
     if interleaved:
         pairs = op.Concat(real.unsqueeze(-1), imaginary.unsqueeze(-1), axis=-1)
-        made = [op.Reshape(pairs, [0, 0, 0, -1])]
+        made = [joined(pairs)]
     else:
         made = [real, imaginary]
     whole = x.shape[-1] == 2 * half

@@ -15,6 +15,7 @@ from blockdsl.gradient.rules.placing import (
     place,
     smaller,
 )
+from blockdsl.gradient.rules.reshaping import reshape_to
 from blockdsl.gradient.rules.scattering import (
     add_along,
     add_at,
@@ -29,7 +30,7 @@ from blockdsl.gradient.rules.scattering import (
     typed_beside,
 )
 from blockdsl.graph import op
-from blockdsl.graph.shapes import concat_shape, dims_of, reshape, reshape_like, typed_as
+from blockdsl.graph.shapes import dims_of, reshape_like, typed_as
 from blockdsl.graph.value import Value
 
 _FAR = 2**31 - 1
@@ -99,10 +100,8 @@ def _with_one_axis(g: Value, data: Value, indices: Value, axis: int) -> Value:
         return g
     if indices.rank == 0:
         return g.unsqueeze(axis)
-    count = count_of(indices)
     before, after = dims_of(data, range(axis)), dims_of(data, range(axis + 1, data.rank))
-    shape = concat_shape(before, count if isinstance(count, int) else -1, after)
-    return typed_beside(reshape(g, shape), data, axis)
+    return typed_beside(reshape_to(g, before, count_of(indices), after), data, axis)
 
 
 def _gather_constant(g: Value, data: Value, read: np.ndarray, axis: int) -> Value | None:

@@ -21,7 +21,7 @@ from blockdsl.gradient.rules.scattering import count_of
 from blockdsl.gradient.rules.windows import divided
 from blockdsl.graph import op
 from blockdsl.graph.portable import sign, where, widened
-from blockdsl.graph.shapes import dims_of, reshape, reshape_like, size_of, sum_to
+from blockdsl.graph.shapes import dims_of, reshape, reshape_like, share_of, sum_to
 from blockdsl.graph.value import Value
 
 
@@ -58,7 +58,7 @@ def batch_normalization(
     rest, total, aligned = through_standardized(widened(g[0]), z, axes)
     dx = _channels(widened(scale), x) * root * rest
     dmean = dvar = None
-    fresh = (1 - momentum) / size_of(wide, axes)
+    fresh = (1 - momentum) * share_of(wide, axes)
     if g.flows(1):
         dmean = (g[1] * momentum).cast(mean.elem_type)
         dx = dx + _channels(widened(g[1]) * fresh, x)
@@ -185,9 +185,9 @@ def layer_normalization(
     rest, _, _ = through_standardized(seed * widened(scale), z, axes)
     dx = root * rest
     if g.flows(1):
-        dx = dx + g[1].cast(wide.elem_type) / size_of(wide, axes)
+        dx = dx + g[1].cast(wide.elem_type) * share_of(wide, axes)
     if g.flows(2):
-        dx = dx - z * root.square() * (g[2].cast(wide.elem_type) / size_of(wide, axes))
+        dx = dx - z * root.square() * (g[2].cast(wide.elem_type) * share_of(wide, axes))
     dscale = sum_to(seed * z, scale).cast(scale.elem_type)
     return dx.cast(x.elem_type), dscale, bias and sum_to(seed, bias).cast(bias.elem_type)
 
@@ -270,9 +270,9 @@ def standardized(x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, 
 
 def through_standardized(g: Value, z: Value, axes: Sequence[int]) -> tuple[Value, Value, Value]:
     """The difference g - mean(g) - z mean(g z), and the sums of g and of g z."""
-    count = size_of(z, axes)
+    share = share_of(z, axes)
     total, aligned = (t.sum(axes, keepdims=True) for t in (g, g * z))
-    return g - total / count - z * (aligned / count), total, aligned
+    return g - total * share - z * (aligned * share), total, aligned
 
 
 def _channels(x: Value, like: Value) -> Value:

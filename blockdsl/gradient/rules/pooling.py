@@ -22,7 +22,7 @@ from blockdsl.graph.shapes import (
     expand_like,
     reshape,
     reshape_like,
-    size_of,
+    share_of,
     typed_as,
 )
 from blockdsl.graph.value import Value
@@ -165,7 +165,7 @@ def lp_pool(
 @vjp("GlobalAveragePool")
 def global_average_pool(g: Value, y: Value, x: Value) -> Value:
     """y = mean of each channel        dx = g / n"""
-    return expand_like(g / size_of(x, range(2, x.rank)), x)
+    return expand_like(g * share_of(x, range(2, x.rank)), x)
 
 
 @vjp("GlobalMaxPool")

@@ -134,13 +134,16 @@ def _shared(g: Value, y: Value, x: Value, axes: Axes) -> Value:
 def reduce_prod(g: Value, y: Value, x: Value, axes: Axes) -> Value:
     """y = product of x        dx = g times the product of all others
 
-    Right where some x are zero; the second derivative is not there.
+    Where some x are zero, the product of all zeros is their sum if there is one of them, and the
+    product of all but one of them is the rest of that sum if there are two. Written so, it is right
+    there, and so is its own derivative.
     """
     zero = equal(x, 0)
-    nonzero = where(zero, 1, x)
-    is_zero = zero.cast(x.elem_type)
-    other_zeros = axes.sum(is_zero) - is_zero
-    return where(equal(other_zeros, 0), g * axes.product(nonzero) / nonzero, 0)
+    nonzero, zeros = where(zero, 1, x), where(zero, x, 0)
+    count, total = axes.sum(zero.cast(x.elem_type)), axes.sum(zeros)
+    all_zeros = where(equal(count, 0), 1, where(equal(count, 1), total, 0))
+    other_zeros = where(equal(count, 1), 1, where(equal(count, 2), total - zeros, 0))
+    return g * axes.product(nonzero) * where(zero, other_zeros, all_zeros / nonzero)
 
 
 @reduction("ReduceL1")

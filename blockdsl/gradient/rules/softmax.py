@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from blockdsl.gradient.registry import no_gradient, vjp
 from blockdsl.graph import op
 from blockdsl.graph.value import Value
@@ -12,25 +10,25 @@ no_gradient("Hardmax", reason="it is piecewise constant")
 
 
 @vjp("Softmax")
-def softmax(g: Value, y: Value, x: Value, *, axis: int, readers: Collection[str]) -> Value:
+def softmax(g: Value, y: Value, x: Value, *, axis: int, replaced: bool) -> Value:
     """y = e^x / sum(e^x)        dx = y (g - sum(g y))"""
-    share = _guarded(y, readers)
+    share = _guarded(y, replaced)
     return share * (g - (g * share).sum(_axes(x, axis), keepdims=True))
 
 
 @vjp("LogSoftmax")
-def log_softmax(g: Value, y: Value, x: Value, *, axis: int, readers: Collection[str]) -> Value:
+def log_softmax(g: Value, y: Value, x: Value, *, axis: int, replaced: bool) -> Value:
     """y = x - log(sum(e^x))        dx = g - e^y sum(g)"""
-    return g - _guarded(y.exp(), readers) * g.sum(_axes(x, axis), keepdims=True)
+    return g - _guarded(y.exp(), replaced) * g.sum(_axes(x, axis), keepdims=True)
 
 
-def _guarded(share: Value, readers: Collection[str]) -> Value:
+def _guarded(share: Value, replaced: bool) -> Value:
     """The softmax, 0 where it is NaN if the model puts something else there.
 
     A row that is masked as a whole is NaN. Attention replaces it, so no gradient flows back into
     it, and none must come out: 0 times NaN would be one.
     """
-    return op.Where(op.IsNaN(share), 0, share) if "Where" in readers else share
+    return op.Where(op.IsNaN(share), 0, share) if replaced else share
 
 
 def _axes(x: Value, axis: int) -> list[int]:

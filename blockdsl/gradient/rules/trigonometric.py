@@ -25,13 +25,13 @@ def tan(g: Value, y: Value, x: Value) -> Value:
     return g * (1 + y * y)
 
 
-@vjp("Asin")
+@vjp("Asin", singular=0)
 def asin(g: Value, y: Value, x: Value) -> Value:
     """y = asin(x)        dx = g / sqrt(1 - x^2)"""
     return g / ((1 - x) * (1 + x)).sqrt()
 
 
-@vjp("Acos")
+@vjp("Acos", singular=0)
 def acos(g: Value, y: Value, x: Value) -> Value:
     """y = acos(x)        dx = -g / sqrt(1 - x^2)"""
     return -g / ((1 - x) * (1 + x)).sqrt()
@@ -43,13 +43,13 @@ def atan(g: Value, y: Value, x: Value) -> Value:
     return g / (1 + x * x)
 
 
-@vjp("Sinh")
+@vjp("Sinh", singular=0)
 def sinh(g: Value, y: Value, x: Value) -> Value:
     """y = sinh(x)        dx = g cosh(x)"""
     return g * op.Cosh(x)
 
 
-@vjp("Cosh")
+@vjp("Cosh", singular=0)
 def cosh(g: Value, y: Value, x: Value) -> Value:
     """y = cosh(x)        dx = g sinh(x)"""
     return g * op.Sinh(x)
@@ -63,17 +63,17 @@ def tanh(g: Value, y: Value, x: Value) -> Value:
 
 @vjp("Asinh")
 def asinh(g: Value, y: Value, x: Value) -> Value:
-    """y = asinh(x)        dx = g / sqrt(1 + x^2)"""
-    return g / (1 + x * x).sqrt()
+    """y = asinh(x)        dx = g / cosh(y)        (the root of 1 + x^2, which overflows earlier)"""
+    return g / op.Cosh(y)
 
 
-@vjp("Acosh")
+@vjp("Acosh", singular=0)
 def acosh(g: Value, y: Value, x: Value) -> Value:
     """y = acosh(x)        dx = g / sqrt(x^2 - 1)"""
-    return g / ((x - 1) * (x + 1)).sqrt()
+    return g / ((x - 1).sqrt() * (x + 1).sqrt())
 
 
-@vjp("Atanh")
+@vjp("Atanh", singular=0)
 def atanh(g: Value, y: Value, x: Value) -> Value:
     """y = atanh(x)        dx = g / (1 - x^2)"""
     return g / ((1 - x) * (1 + x))
