@@ -10,7 +10,7 @@ from blockdsl.gradient import build_gradients
 from blockdsl.graph import Graph
 from blockdsl.testing import check_gradients, evaluate, in_precision
 from tests.engines import run
-from tests.gradient_models import check_parity, with_gradients
+from tests.gradient_models import check_parity, in_type_of, with_gradients
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not influence")
 
@@ -329,7 +329,142 @@ SEQUENCE = [
     ),
 ]
 
-PROGRAMS = [*IF, *SCAN, *LOOP, *SEQUENCE]
+HALF = """
+      half = Constant <value = float {0.5}> ()
+      trains = Constant <value = bool {1}> ()"""
+
+DRAWING = [
+    Program(
+        "dropout in a branch",
+        f"(bool c, {F} x, float[3] w) => ({F} y)",
+        f"""
+        y = If (c) <
+          then_branch = a () => ({F} p) {{ {HALF} q = Mul (x, w)  p = Dropout (q, half, trains) }},
+          else_branch = b () => ({F} r) {{ r = Add (x, w) }}
+        >""",
+        c=np.array(True),
+    ),
+    Program(
+        "dropout in the branch that is not taken, behind one that also draws",
+        f"(bool c, {F} x) => ({F} y)",
+        f"""
+        {HALF}
+        y = If (c) <
+          then_branch = a () => ({F} p) {{ q = RandomNormalLike <seed = 3.0> (x)  p = Mul (q, x) }},
+          else_branch = b () => ({F} r) {{ s = Sin (x)  r = Dropout (s, half, trains) }}
+        >""",
+        c=np.array(False),
+    ),
+    Program(
+        "dropout in a loop in a branch",
+        f"(bool c, {F} x) => ({F} y)",
+        f"""
+        {HALF}
+        two = Constant <value = int64 {{2}}> ()
+        y = If (c) <
+          then_branch = a () => ({F} p) {{
+            p = Loop (two, trains, x) <body = step (int64 i, bool go, {F} s)
+                => (bool still, {F} u) {{
+                  t = Dropout (s, half, trains)  u = Mul (t, x)  still = Identity (go)
+                }}>
+          }},
+          else_branch = b () => ({F} r) {{ r = Sin (x) }}
+        >""",
+        c=np.array(True),
+    ),
+    Program(
+        "a cell with dropout",
+        "(float[3] s, float[T, 3] x, float[3] w) => (float[3] y, float[T, 3] z)",
+        f"""
+        {HALF}
+        y, z = Scan <num_scan_inputs = 1, body = step (float[3] a, float[3] b)
+            => (float[3] c, float[3] d) {{
+              e = Mul (a, w)  f, mask = Dropout (e, half, trains)  c = Add (f, b)  d = Tanh (c)
+            }}> (s, x)""",
+        of=["y", "z"],
+    ),
+    Program(
+        "slices backwards, and a mask that is read and returned",
+        "(float[3] s, float[3, 4] x) => (float[3] y, bool[4, 3] m)",
+        f"""
+        {HALF}
+        y, m = Scan <num_scan_inputs = 1, scan_input_axes = [1], scan_input_directions = [1],
+            scan_output_directions = [1],
+            body = step (float[3] a, float[3] b) => (float[3] c, bool[3] mask) {{
+              e = Mul (a, b)  f, mask = Dropout <seed = 7> (e, half, trains)
+              g = Cast <to = 1> (mask)  h = Add (g, b)  c = Add (f, h)
+            }}> (s, x)""",
+        of=["y"],
+    ),
+    *[
+        loop(
+            "dropout in every step",
+            f"""
+            {HALF}
+            y, z = Loop (M, always, s) <body = step (int64 i, bool go, float[3] a)
+                => (bool still, float[3] c, float[3] d) {{
+                  b = Mul (a, w)  c = Dropout (b, half, trains)  e = Exp (c)
+                  d = Dropout (e, half, trains)  still = Identity (go)
+                }}>""",
+            trips,
+        )
+        for trips in (3, 0)
+    ],
+    loop(
+        "noise of several kinds",
+        """
+        y, z = Loop (M, always, s) <body = step (int64 i, bool go, float[3] a)
+            => (bool still, float[3] c, float[3] d) {
+              n = RandomNormalLike <seed = 1.0> (a)
+              u = RandomUniform <dtype = 1, seed = 2.0, shape = [3]> ()
+              p = Sigmoid (w)  k = Bernoulli <seed = 5.0> (p)
+              e = Mul (a, k)  f = Mul (e, w)  c = Add (f, n)  d = Mul (c, u)  still = Identity (go)
+            }>""",
+        3,
+    ),
+    loop(
+        "a draw that is the state",
+        """
+        y, z = Loop (M, always, s) <body = step (int64 i, bool go, float[3] a)
+            => (bool still, float[3] n, float[3] d) {
+              n = RandomNormalLike <seed = 1.0> (a)  d = Mul (n, a)  still = Identity (go)
+            }>""",
+        3,
+    ),
+    loop(
+        "branches, loops and scans inside",
+        f"""
+        {HALF}
+        x = Expand (w, shape)
+        y, z = Loop (M, always, s) <body = step (int64 i, bool go, float[3] a)
+            => (bool still, float[3] c, float[3] d) {{
+              e = If (go) <
+                then_branch = u () => (float[3] p) {{ p = Dropout (a, half, trains) }},
+                else_branch = v () => (float[3] q) {{ q = Sin (a) }}
+              >
+              b = Loop (two, always, e) <body = inner (int64 j, bool on, float[3] k)
+                  => (bool yet, float[3] l) {{
+                    m = Mul (k, w)  l = Dropout (m, half, trains)  yet = Identity (on)
+                  }}>
+              c, d2 = Scan <num_scan_inputs = 1, body = cell (float[3] f, float[3] g)
+                  => (float[3] h, float[3] o) {{
+                    r = Mul (f, g)  t = Dropout (r, half, trains)  h = Add (t, g)  o = Tanh (h)
+                  }}> (b, x)
+              d = ReduceSum <keepdims = 0> (d2, zero)
+              still = Identity (go)
+            }}>""".replace(
+            "x = Expand",
+            """two = Constant <value = int64 {2}> ()
+            zero = Constant <value = int64[1] {0}> ()
+            shape = Constant <value = int64[2] {2, 3}> ()
+            x = Expand""",
+        ),
+        2,
+        order=1,
+    ),
+]
+
+PROGRAMS = [*IF, *SCAN, *LOOP, *DRAWING, *SEQUENCE]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
@@ -338,7 +473,7 @@ def test_equals_finite_differences(program, rng):
     check_gradients(model, program.feeds(rng), program.of, program.wrt, program.order, rng)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
+@pytest.mark.parametrize("program", [*IF, *SCAN, *LOOP, *SEQUENCE], ids=lambda p: p.name)
 def test_runs_on_the_runtime(program, rng):
     single = program.model()
     double = in_precision(single, TensorProto.DOUBLE)
@@ -373,6 +508,21 @@ REFUSED = {
         zero = Constant <value = int64[1] {0}> ()
         y = ReduceSum <keepdims = 0> (z, zero)""",
         "reads 'pair', which is no tensor",
+    ),
+    "a draw of a type that is not known": (
+        """
+        z = Loop (M, "", x) <body = step (int64 i, bool go, float[2, 3] a)
+            => (bool still, float[2, 3] c) {
+              c = If (go) <
+                then_branch = u () => (float[2, 3] p) {
+                  q = RandomNormalLike (a)  p = Mul (q, a)
+                },
+                else_branch = v () => (float[2, 3] r) { r = Neg (a) }
+              >
+              still = Identity (go)
+            }>
+        y = Tanh (z)""",
+        "Give it a dtype",
     ),
     "a place that is computed": (
         "pair = SequenceConstruct (x, x)  y = SequenceAt (pair, M)",
@@ -433,22 +583,57 @@ def test_intermediate_tensors_outside_a_loop():
     np.testing.assert_allclose(by_x, 2 * (np.exp(x) + x * np.exp(x)), rtol=1e-6)
 
 
-@pytest.mark.parametrize("branch", ["Dropout (h, ratio, always)", "RandomNormalLike (h)"])
-def test_random_numbers_inside_a_body(branch):
-    """Run again for the gradient, a body would draw others."""
+@pytest.mark.parametrize("program", DRAWING, ids=lambda p: p.name)
+def test_draws_on_the_runtime(program, rng):
+    """It draws others than the reference evaluator does; the test below compares."""
+    model = with_gradients(program.model(), program.of, program.wrt)
+    feeds = in_type_of(model, program.feeds(rng))
+    for name, value in zip(program.of, evaluate(program.model())(feeds), strict=False):
+        feeds[f"{name}_seed"] = np.ones(value.shape)
+    assert all(np.isfinite(x).all() for x in run(model, in_type_of(model, feeds)))
+
+
+SUM_OF = {
+    "a function in a branch": """
+        y = If (c) <
+          then_branch = a () => (float[2, 3] p) {{ p = my.noisy (x) }},
+          else_branch = b () => (float[2, 3] r) {{ r = Neg (x) }}
+        >""",
+    "If": """
+        y = If (c) <
+          then_branch = a () => (float[2, 3] p) {{ p = {draw} }},
+          else_branch = b () => (float[2, 3] r) {{ r = Neg (x) }}
+        >""",
+    "Loop": """
+        y = Loop (M, c, x) <body = step (int64 i, bool go, float[2, 3] x1)
+            => (bool still, float[2, 3] s) {{ s = {draw}  still = Identity (go) }}>""",
+    "Scan": """
+        y, z = Scan <num_scan_inputs = 1, body = step (float[2, 3] x1, float k)
+            => (float[2, 3] s, float[2, 3] o) {{ s = {draw}  o = Mul (s, k) }}> (x, k)""",
+}
+
+
+@pytest.mark.parametrize("kind", SUM_OF)
+def test_the_gradient_reads_what_was_drawn(kind):
+    """The runtime draws anew in every step. What is linear in x is the product of x and its slope,
+    for every draw but no two different ones."""
+    draw = f"Dropout ({'x1' if kind in ('Loop', 'Scan') else 'x'}, half, c)"
     model = parser.parse_model(
         f"""
-        <ir_version: 8, opset_import: ["" : 17]>
-        g (bool c, float[2, 3] h) => (float loss) {{
-          ratio = Constant <value = float {{0.5}}> ()
-          always = Constant <value = bool {{1}}> ()
-          y = If (c) <
-            then_branch = t () => (float[2, 3] o) {{ o = {branch} }},
-            else_branch = e () => (float[2, 3] p) {{ p = Mul (h, h) }}
-          >
+        <ir_version: 8, opset_import: ["" : 17, "my" : 1]>
+        g (bool c, float[2, 3] x, float[3] k) => (float loss) {{
+          half = Constant <value = float {{0.5}}> ()  M = Constant <value = int64 {{3}}> ()
+          {SUM_OF[kind].format(draw=draw)}
           loss = ReduceSum <keepdims = 0> (y)
         }}
-        """
+        <domain: "my", opset_import: ["" : 17]>
+        noisy (a) => (b) {{ {HALF} b = Dropout (a, half, trains) }}"""
     )
-    with pytest.raises(GradientError, match="draws random numbers inside the body of an If"):
-        blockdsl.grad(model, wrt=["h"])
+    fed = {"c": np.array(True), "k": np.ones(3, np.float32)}
+    seen = set()
+    for _ in range(8):
+        x = np.linspace(1, 2, 6, dtype=np.float32).reshape(2, 3)
+        loss, dx = run(blockdsl.grad(model, wrt=["x"]), {"x": x, **fed})
+        np.testing.assert_allclose(np.vdot(x, dx), loss, rtol=1e-5)
+        seen.add(dx.tobytes())
+    assert len(seen) > 1

@@ -14,6 +14,7 @@ from onnx import NodeProto
 
 from blockdsl.errors import BlockWarning, GradientError, UnknownNameError, near
 from blockdsl.gradient import node as forward
+from blockdsl.gradient.draws import keep_draws
 from blockdsl.gradient.functions import expanded
 from blockdsl.gradient.joining import added
 from blockdsl.gradient.registry import NO_GRADIENT, REPLACED, WANTED, Rule, rule_of
@@ -50,8 +51,10 @@ def build_gradients(
     with activate(graph):
         _check(graph, of, wrt, seed)
         _expand_functions(graph, [of], wrt)
-        start = len(graph.proto.graph.node)
         path = _path(graph, [of], wrt)
+        if keep_draws(graph, path):
+            path = _path(graph, [of], wrt)
+        start = len(graph.proto.graph.node)
         _explain_blocked(graph, of, wrt, path)
         with graph.names.root(), graph.scope("grad"):
             first = graph.value(seed) if seed else ones_like(graph.value(of))

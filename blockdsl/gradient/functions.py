@@ -6,7 +6,7 @@ by its body, and the body is differentiated.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, helper
@@ -37,7 +37,7 @@ def expanded(graph: Graph, node: NodeProto) -> list[NodeProto] | None:
         form = graph.operator_of(node)
         if form is not None and form.schema is not None:
             function = _schema_body(graph, node, form)
-    return None if function is None else _inlined(graph, node, function)
+    return None if function is None else inlined(graph, node, function)
 
 
 def expand_calls(graph: Graph, operators: Collection[str]) -> None:
@@ -94,7 +94,7 @@ def _parse(body: Any) -> FunctionProto | None:
     return parsed
 
 
-def _inlined(graph: Graph, node: NodeProto, function: FunctionProto) -> list[NodeProto]:
+def inlined(graph: Graph, node: NodeProto, function: FunctionProto) -> list[NodeProto]:
     """The nodes of a function's body in the place of a node that calls it."""
     names = dict(zip(function.input, [*node.input, *[""] * len(function.input)], strict=False))
     names |= {
@@ -142,13 +142,20 @@ def _taken(graph: Graph, node: NodeProto, branch: GraphProto) -> list[NodeProto]
     return body
 
 
-def spliced(graph: Graph, body: GraphProto, inputs: Sequence[str]) -> list[Value]:
+def spliced(
+    graph: Graph,
+    body: GraphProto,
+    inputs: Sequence[str],
+    replace: Callable[[NodeProto, dict[str, str]], bool] | None = None,
+) -> list[Value]:
     """Append a copy of a body to a graph.
 
     Args:
         graph: The graph; it sees what the body sees of the scope around it.
         body: The body of an `If`, `Loop` or `Scan`.
         inputs: What takes the place of the body's inputs.
+        replace: Puts something else in the place of a node, if it returns true: it is given the
+            names that tensors of the body have in the graph, and adds those of what it makes.
 
     Returns:
         The body's outputs in the graph.
@@ -162,12 +169,20 @@ def spliced(graph: Graph, body: GraphProto, inputs: Sequence[str]) -> list[Value
     own = {output for node in body.node for output in node.output if output}
     names |= {name: graph.names.unique(name) for name in own}
     for node in body.node:
-        copy = graph.proto.graph.node.add()
-        copy.CopyFrom(node)
-        copy.name = graph.names.unique(node.name or node.op_type)
-        _rename_known(copy, names)
+        if replace is None or not replace(node, names):
+            copy = renamed(node, names)
+            copy.name = graph.names.unique(node.name or node.op_type)
+            graph.proto.graph.node.append(copy)
     graph.sync()
     return [graph.value(names.get(output.name, output.name)) for output in body.output]
+
+
+def renamed(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
+    """A copy of a node that reads and writes tensors under other names."""
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    _rename_known(copy, names)
+    return copy
 
 
 def _rename_known(node: NodeProto, names: Mapping[str, str]) -> None:

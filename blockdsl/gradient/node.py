@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, helper
+from onnx import GraphProto, NodeProto, helper
 
 from blockdsl.errors import GradientError
+from blockdsl.gradient.draws import returned
 from blockdsl.gradient.registry import Rule
 from blockdsl.graph.microsoft import newest
 from blockdsl.graph.model import Graph
@@ -32,6 +33,10 @@ class Outputs(Sequence[Value]):
 
     def __len__(self) -> int:
         return max(self._count, len(self._node.output))
+
+    def drawn(self, body: GraphProto) -> dict[str, Value]:
+        """What a body of the node drew in the forward pass, by the name that it has in the body."""
+        return {name: self[index] for name, index in returned(self._node, body)}
 
     def declared(self, index: int) -> bool:
         """Whether the forward model itself has this output."""

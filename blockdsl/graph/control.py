@@ -8,6 +8,7 @@ from blockdsl.errors import OpError
 from blockdsl.graph.context import activate, current
 from blockdsl.graph.model import Graph
 from blockdsl.graph.op import op
+from blockdsl.graph.tensor import TensorType
 from blockdsl.graph.value import Value
 
 _FIRST_SCAN = 9
@@ -38,8 +39,8 @@ def scan(
     if graph.opset() < _FIRST_SCAN:
         return _unrolled(step, states, inputs, reverse)
     with graph.body("step") as child, activate(child):
-        carried = [_input(child, "state", s, s.shape) for s in states]
-        slices = [_input(child, "slice", x, x.shape[1:]) for x in inputs]
+        carried = [child.add_body_input("state", s.type.proto()) for s in states]
+        slices = [slice_of(child, "slice", x) for x in inputs]
         new_states, outputs = step(carried, slices)
         close(child, [*new_states, *outputs])
     count, made = len(states), len(outputs)
@@ -101,8 +102,9 @@ def choose(
     return list(op.If(condition, **bodies, outputs=count))
 
 
-def _input(child: Graph, hint: str, like: Value, shape: Sequence[int | str | None]) -> Value:
-    return child.add_input(child.names.unique(hint), like.elem_type, shape)
+def slice_of(child: Graph, hint: str, x: Value) -> Value:
+    """An input of a body that stands for the slices of a tensor along its first axis."""
+    return child.add_body_input(hint, TensorType(x.elem_type, tuple(x.shape[1:])).proto())
 
 
 def close(child: Graph, outputs: Sequence[Value]) -> None:

@@ -151,6 +151,15 @@ class Graph(Index):
         self._seen = self._counts()
         return self.value(name)
 
+    def add_body_input(self, hint: str, proto: TypeProto) -> Value:
+        """An input of a body, of any type, under a name of its own."""
+        self.sync()
+        name = self.names.unique(hint)
+        self.proto.graph.input.append(helper.make_value_info(name, proto))
+        self._declare(name, proto)
+        self._seen = self._counts()
+        return self.value(name)
+
     def set_outputs(self, names: Iterable[str]) -> None:
         """Make these tensors the outputs of the graph, in this order.
 

@@ -13,7 +13,7 @@ _GENERATORS = frozenset(
 )
 
 
-def draws(node: NodeProto) -> bool:
+def is_random(node: NodeProto) -> bool:
     """Whether a node draws at random; dropout does where it may train."""
     return node.op_type in _GENERATORS or (node.op_type == "Dropout" and any(node.input[2:]))
 
@@ -21,7 +21,7 @@ def draws(node: NodeProto) -> bool:
 def draws_by_itself(node: NodeProto) -> bool:
     """Whether a node draws from a generator of its own, which nothing sets back in a session."""
     seeded = any(attribute.name == "seed" for attribute in node.attribute)
-    return draws(node) and (node.op_type != "Dropout" or seeded)
+    return is_random(node) and (node.op_type != "Dropout" or seeded)
 
 
 def share_generator(node: NodeProto) -> None:

@@ -15,15 +15,14 @@ from onnx import GraphProto, NodeProto, TensorProto
 
 from blockdsl.errors import GradientError
 from blockdsl.gradient.engine import pull_back
-from blockdsl.gradient.functions import spliced
 from blockdsl.gradient.registry import vjp
+from blockdsl.gradient.replay import Draws, replayed
 from blockdsl.graph import activate, current, op
 from blockdsl.graph.control import choose, close, scan
 from blockdsl.graph.model import Graph
-from blockdsl.graph.random import draws
 from blockdsl.graph.shapes import permuted, zeros_like
 from blockdsl.graph.value import Value
-from blockdsl.graph.walk import all_nodes, reads
+from blockdsl.graph.walk import reads
 
 Captured = Mapping[str, Value]
 """The cotangents of tensors that bodies read of the scope around them."""
@@ -43,11 +42,10 @@ def if_(
     captured = _captured([then_branch, else_branch], wanted)
     if not captured:
         return None, {}
-    _check_repeatable([then_branch, else_branch])
     bodies = {}
     for name, branch in (("then_branch", then_branch), ("else_branch", else_branch)):
         with current().body(name) as child, activate(child):
-            outputs = spliced(child, branch, [])
+            outputs = replayed(child, branch, [], y.drawn(branch))
             seeds: dict[str, Value] = {o: g[i] for i, o in enumerate(outputs) if g.flows(i)}
             close(child, pull_back(child, seeds, captured))
         bodies[name] = child.proto.graph
@@ -74,7 +72,6 @@ def scan_(
             "Scan has another form in opset 8, with batches and sequence lengths, and no gradient "
             "there. Convert the model to opset 9 or later with onnx.version_converter."
         )
-    _check_repeatable([body])
     count = len(initial_state_and_scan_inputs) - num_scan_inputs
     states = initial_state_and_scan_inputs[:count]
     given = initial_state_and_scan_inputs[count:]
@@ -84,15 +81,22 @@ def scan_(
     made = len(body.output) - count
     out_axes = scan_output_axes or [0] * made
     out_flips = scan_output_directions or [0] * made
-    outputs = [_forward(g[count + i], out_axes[i], out_flips[i]) for i in range(made)]
+    outputs = {
+        count + i: _forward(g[count + i], out_axes[i], out_flips[i])
+        for i in range(made)
+        if g.flows(count + i)
+    }
+    draws = y.drawn(body)
 
     def keep(carried: list[Value], slices: list[Value]) -> Any:
-        return spliced(current(), body, [*carried, *slices])[:count], carried
+        kept = dict(zip(draws, slices[num_scan_inputs:], strict=True))
+        again = replayed(current(), body, [*carried, *slices[:num_scan_inputs]], kept)
+        return again[:count], carried
 
-    saved = scan(keep, states, inputs)[1] if count else []
+    saved = scan(keep, states, [*inputs, *draws.values()])[1] if count else []
     captured = _captured([body], wanted)
     dstates, dinputs, dcaptured = _backwards(
-        body, [*saved, *inputs], count, [g[i] for i in range(count)], outputs, captured
+        body, [*saved, *inputs], count, [g[i] for i in range(count)], outputs, captured, draws
     )
     back = [
         None if d is None else _restored(d, x, a, f)
@@ -112,13 +116,14 @@ def loop(
     wanted: frozenset[str],
 ) -> tuple[Any, ...]:
     """s', o = body(i, s) until told to stop        backwards through the steps, last one first"""
-    _check_repeatable([body])
     count = len(v_initial)
+    draws = y.drawn(body)
     with current().body("steps") as child, activate(child):
         number = child.add_input(child.names.unique("step"), TensorProto.INT64, [])
         going = child.add_input(child.names.unique("going"), TensorProto.BOOL, [])
         states = [_body_input(child, v, i) for v, i in zip(v_initial, body.input[2:], strict=True)]
-        outputs = spliced(child, body, [number, going, *states])
+        kept = {name: op.Gather(draw, number, axis=0) for name, draw in draws.items()}
+        outputs = replayed(child, body, [number, going, *states], kept)
         for state, new in zip(states, outputs[1:], strict=False):
             _check_shape(state, new)
         close(child, [*outputs[: count + 1], number, *states])
@@ -127,9 +132,10 @@ def loop(
     results = op.Loop(m, start, *v_initial, body=child.proto.graph, outputs=2 * count + 1)
     saved = list(results[count:])
     captured = _captured([body], wanted)
-    cotangents = [g[i] for i in range(len(body.output) - 1)]
+    ends = [g[i] for i in range(count)]
+    cotangents = {i: g[i] for i in range(count, len(body.output) - 1) if g.flows(i)}
     dstates, _, dcaptured = _backwards(
-        body, saved, count, cotangents[:count], cotangents[count:], captured, going_on
+        body, saved, count, ends, cotangents, captured, draws, going_on
     )
     return (None, None, *dstates, dcaptured)
 
@@ -139,8 +145,9 @@ def _backwards(
     saved: Sequence[Value],
     count: int,
     dstates: Sequence[Value],
-    doutputs: Sequence[Value],
+    doutputs: Mapping[int, Value],
     captured: Sequence[str],
+    draws: Draws,
     going: Value | None = None,
 ) -> tuple[list[Value | None], list[Value | None], Captured]:
     """The gradient of a loop, from what every step began with.
@@ -151,8 +158,9 @@ def _backwards(
             number of the step, then states.
         count: How many states there are.
         dstates: The cotangents of the last states.
-        doutputs: The cotangents of the stacked outputs.
+        doutputs: The cotangents of those stacked outputs that have one, by their index.
         captured: What the body reads of the scope around it.
+        draws: What the body drew, stacked.
         going: The condition of a `Loop`.
 
     Returns:
@@ -163,17 +171,17 @@ def _backwards(
     states, slices = saved[first : first + count], saved[first + count :]
     floating = [i for i in range(count) if states[i].type.is_float]
     sliced = [i for i, x in enumerate(slices) if x.type.is_float]
-    flowing = [i for i, d in enumerate(doutputs) if d.type.is_float]
     outer = [current().value(name) for name in captured]
 
     def step(carried: list[Value], given: list[Value]) -> Any:
         graph, rest = current(), given[: len(saved)]
         inputs = rest if going is None else [rest[0], going, *rest[1:]]
-        outputs = spliced(graph, body, inputs)[first:]
+        kept = dict(zip(draws, given[len(saved) + len(doutputs) :], strict=True))
+        outputs = replayed(graph, body, inputs, kept)[first:]
         seeds: dict[str, Value] = {}
         pairs = [
             *((outputs[i], d) for i, d in zip(floating, carried, strict=False)),
-            *((outputs[count + i], d) for i, d in zip(flowing, given[len(saved) :], strict=True)),
+            *((outputs[i], d) for i, d in zip(doutputs, given[len(saved) :], strict=False)),
         ]
         for output, cotangent in pairs:
             seeds[output] = seeds[output] + cotangent if output in seeds else cotangent
@@ -187,7 +195,7 @@ def _backwards(
     start = [*(dstates[i] for i in floating), *(zeros_like(value) for value in outer)]
     if not start and not sliced:
         return [None] * count, [None] * len(slices), {}
-    given = [*saved, *(doutputs[i] for i in flowing)]
+    given = [*saved, *doutputs.values(), *draws.values()]
     if going is None:
         ends, stacked = scan(step, start, given, reverse=True)
     else:
@@ -202,17 +210,6 @@ def _backwards(
     for i, value in zip(sliced, stacked, strict=True):
         found_slices[i] = value
     return found_states, found_slices, dict(zip(captured, ends[len(floating) :], strict=True))
-
-
-def _check_repeatable(bodies: Iterable[GraphProto]) -> None:
-    """Refuse bodies that draw random numbers: run again, they draw others."""
-    for node in all_nodes(node for body in bodies for node in body.node):
-        if draws(node):
-            raise GradientError(
-                f"{node.op_type} (node {node.name!r}) draws random numbers inside the body of an "
-                f"If, Loop or Scan. The gradient runs the body again, and would draw others. Move "
-                f"it out of the body."
-            )
 
 
 def _captured(bodies: Iterable[GraphProto], wanted: frozenset[str]) -> list[str]:

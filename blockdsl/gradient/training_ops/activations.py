@@ -76,22 +76,22 @@ def quick_gelu_grad(dy: Value, x: Value, *, alpha: float = 1.702) -> Value:
 @training_operator("SoftmaxGrad")
 def softmax_grad_before_13(dy: Value, y: Value, *, axis: int = 1) -> Value:
     """dx = y (dy - sum(dy y)), over all axes from the given one on"""
-    return softmax(dy, y, y, axis=axis, readers=())
+    return softmax(dy, y, y, axis=axis, replaced=False)
 
 
 @training_operator("SoftmaxGrad_13")
 def softmax_grad(dy: Value, y: Value, *, axis: int = -1) -> Value:
     """dx = y (dy - sum(dy y)), along an axis"""
-    return softmax(dy, y, y, axis=axis, readers=())
+    return softmax(dy, y, y, axis=axis, replaced=False)
 
 
 @training_operator("LogSoftmaxGrad")
 def log_softmax_grad_before_13(dy: Value, y: Value, *, axis: int = 1) -> Value:
     """dx = dy - e^y sum(dy), over all axes from the given one on"""
-    return log_softmax(dy, y, y, axis=axis, readers=())
+    return log_softmax(dy, y, y, axis=axis, replaced=False)
 
 
 @training_operator("LogSoftmaxGrad_13")
 def log_softmax_grad(dy: Value, y: Value, *, axis: int = -1) -> Value:
     """dx = dy - e^y sum(dy), along an axis"""
-    return log_softmax(dy, y, y, axis=axis, readers=())
+    return log_softmax(dy, y, y, axis=axis, replaced=False)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import helper
+from onnx import TensorProto, helper
 from onnx.reference.op_run import OpRun
 
 Array = npt.NDArray[Any]
@@ -123,7 +123,8 @@ def _stack(items: list[Array], info: Any) -> Array:
         return np.stack(items)
     tensor = info.type.tensor_type
     shape = [d.dim_value for d in tensor.shape.dim]
-    return np.zeros([0, *shape], helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    elem_type = tensor.elem_type or TensorProto.FLOAT
+    return np.zeros([0, *shape], helper.tensor_dtype_to_np_dtype(elem_type))
 
 
 OPERATORS: list[Any] = [Loop, Optional, Scan]

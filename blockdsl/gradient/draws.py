@@ -1,0 +1,162 @@
+"""Random numbers that the bodies of `If`, `Loop` and `Scan` draw.
+
+The gradient runs a body again, and must not draw others. So the forward node is made to return what
+it draws, one result more for each operator that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+from blockdsl.errors import GradientError
+from blockdsl.gradient.functions import inlined
+from blockdsl.graph.model import Graph
+from blockdsl.graph.random import is_random
+from blockdsl.graph.tensor import FLOATS
+from blockdsl.graph.walk import all_nodes, subgraphs
+
+
+def keep_draws(graph: Graph, path: Sequence[NodeProto]) -> bool:
+    """Make the nodes with bodies among those that are differentiated return what these draw.
+
+    Args:
+        graph: The graph.
+        path: The nodes.
+
+    Returns:
+        Whether anything was changed.
+    """
+    drawing = [n for n in path if any(_hold_draws(graph, body.node) for body in subgraphs(n))]
+    for node in all_nodes(drawing):  # what is added inside bodies needs names of its own there
+        for name in (*node.input, *node.output):
+            graph.names.take(name)
+    changed = [_keep(graph, node) for node in drawing]
+    if any(changed):
+        graph.replace_nodes(graph.proto.graph.node)
+    return any(changed)
+
+
+def returned(node: NodeProto, body: GraphProto) -> Iterator[tuple[str, int]]:
+    """What a body draws and its node returns: the name in the body, the index of the output."""
+    drawn = set(_drawn(body))
+    copied = {child.output[0]: child.input[0] for child in body.node if child.op_type == "Identity"}
+    first = 1 if node.op_type == "Loop" else 0
+    for i, output in enumerate(body.output):
+        name = output.name if output.name in drawn else copied.get(output.name, "")
+        if name in drawn and i >= first + _states(node):
+            yield name, i - first
+
+
+def _keep(graph: Graph, node: NodeProto) -> bool:
+    """Add what the bodies of a node draw to its outputs, unless it is there already."""
+    bodies, added = list(subgraphs(node)), []
+    for body in bodies:
+        _inline_draws(graph, body)
+        for child in body.node:
+            if any(subgraphs(child)):
+                _keep(graph, child)
+            if child.op_type == "Dropout" and is_random(child):
+                _declare_mask(graph, child)
+        known = {name for name, _ in returned(node, body)}
+        added += [(body, name) for name in _drawn(body) if name not in known]
+    for owner, name in added:
+        node.output.append(graph.names.unique(f"{node.name or node.op_type}.{name}"))
+        for body in bodies:
+            _return(
+                graph, body, name if body is owner else _nothing(graph, node, owner, body, name)
+            )
+    return bool(added)
+
+
+def _drawn(body: GraphProto) -> list[str]:
+    """The names of what a body draws, itself or in the bodies of its nodes."""
+    found = []
+    for node in body.node:
+        if is_random(node):
+            found.append(node.output[1 if node.op_type == "Dropout" else 0])
+        for inner in subgraphs(node):
+            found += [node.output[i] for _, i in returned(node, inner)]
+    return found
+
+
+def _declare_mask(graph: Graph, node: NodeProto) -> None:
+    if len(node.output) < 2 or not node.output[1]:
+        del node.output[1:]
+        node.output.append(graph.names.unique(f"{node.name or node.op_type}.mask"))
+
+
+def _return(graph: Graph, body: GraphProto, name: str) -> None:
+    """Make a tensor one more output of a body."""
+    if any(output.name == name for output in body.output):
+        copy = graph.names.unique(name)
+        body.node.append(helper.make_node("Identity", [name], [copy]))
+        name = copy
+    body.output.append(ValueInfoProto(name=name))
+
+
+def _nothing(graph: Graph, node: NodeProto, owner: GraphProto, body: GraphProto, name: str) -> str:
+    """What the other branch of an `If` returns for a draw: a scalar of its type."""
+    made = graph.names.unique("nothing")
+    zero = helper.make_tensor("", _type_of_draw(graph, node, owner, name), [], [0])
+    body.node.append(helper.make_node("Constant", [], [made], value=zero))
+    return made
+
+
+def _type_of_draw(graph: Graph, node: NodeProto, owner: GraphProto, name: str) -> int:
+    source = next(child for child in owner.node if name in child.output)
+    for inner in subgraphs(source):
+        for drawn, i in returned(source, inner):
+            if source.output[i] == name:
+                return _type_of_draw(graph, node, inner, drawn)
+    if source.op_type == "Dropout":
+        return TensorProto.BOOL
+    dtype = next((a.i for a in source.attribute if a.name == "dtype"), 0)
+    if dtype:
+        return dtype
+    if source.op_type in ("RandomNormal", "RandomUniform"):
+        return TensorProto.FLOAT
+    if source.op_type == "Multinomial":
+        return TensorProto.INT32
+    for known in (*source.input, *node.output):
+        if graph.is_tensor(known) and graph.type_of(known).elem_type in FLOATS:
+            return graph.type_of(known).elem_type
+    raise GradientError(
+        f"{source.op_type} (node {source.name!r}) draws random numbers inside a branch, of a type "
+        f"that is not known there. Give it a dtype, or move it out of the branch."
+    )
+
+
+def _states(node: NodeProto) -> int:
+    """How many of the outputs of a node are not those of every step, one after the other."""
+    if node.op_type == "Loop":
+        return len(node.input) - 2
+    if node.op_type == "Scan":
+        slices: int = next(a.i for a in node.attribute if a.name == "num_scan_inputs")
+        return len(node.input) - slices
+    return 0
+
+
+def _inline_draws(graph: Graph, body: GraphProto) -> None:
+    """Put the bodies of functions that draw in the place of their calls."""
+    while True:
+        calls = ((i, graph.function_of(child)) for i, child in enumerate(body.node))
+        found = next(
+            ((i, f) for i, f in calls if f is not None and _hold_draws(graph, f.node)), None
+        )
+        if found is None:
+            return
+        i, function = found
+        nodes = [*body.node[:i], *inlined(graph, body.node[i], function), *body.node[i + 1 :]]
+        copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
+        del body.node[:]
+        body.node.extend(copies)
+
+
+def _hold_draws(graph: Graph, nodes: Iterable[NodeProto]) -> bool:
+    for node in all_nodes(nodes):
+        function = graph.function_of(node)
+        if is_random(node) or (function is not None and _hold_draws(graph, function.node)):
+            return True
+    return False
