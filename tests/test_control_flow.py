@@ -11,38 +11,9 @@ from blockdsl.graph import Graph
 from blockdsl.testing import check_gradients, evaluate, in_precision
 from tests.engines import run
 from tests.gradient_models import check_parity, in_type_of, with_gradients
+from tests.programs import F, Program
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not influence")
-
-F = "float[2, 3]"
-"""What most of the tensors below are."""
-
-
-class Program:
-    """A model in ONNX's text form, and what it is fed."""
-
-    def __init__(self, name, signature, text, of=("y",), order=2, opset=17, functions="", **fed):
-        self.name, self.of, self.order, self.fed = name, list(of), order, fed
-        self.text = f'<ir_version: 8, opset_import: ["" : {opset}]> g {signature} {{ {text} }}'
-        self.text += functions
-
-    def model(self):
-        return parser.parse_model(self.text)
-
-    def feeds(self, rng):
-        """Values for all inputs: floats at random where none are given."""
-        found = {}
-        for info in self.model().graph.input:
-            shape = [d.dim_value or 4 for d in info.type.tensor_type.shape.dim]
-            drawn = rng.uniform(-1.5, 1.5, shape)
-            found[info.name] = self.fed.get(info.name, drawn)
-        return found
-
-    @property
-    def wrt(self):
-        graph = self.model().graph
-        return [i.name for i in graph.input if i.type.tensor_type.elem_type == TensorProto.FLOAT]
-
 
 IF = [
     Program(
@@ -489,25 +460,14 @@ def test_the_value_is_that_of_the_runtime(program, rng):
 
 
 REFUSED = {
-    "a sequence that is carried": (
-        """
-        empty = SequenceEmpty ()
-        q = Loop (M, "", empty) <body = step (int64 i, bool go, seq(float[2, 3]) a)
-            => (bool still, seq(float[2, 3]) c) {
-              c = SequenceInsert (a, x)  still = Identity (go)
-            }>
-        zero = Constant <value = int64 {0}> ()
-        y = SequenceAt (q, zero)""",
-        "carries 'a', which is no tensor",
-    ),
-    "a sequence that a loop reads": (
+    "a sequence that a scan reads": (
         """
         pair = SequenceConstruct (x, x)
-        z = Loop (M, "") <body = step (int64 i, bool go) => (bool still, float[2, 3] c) {
-            c = SequenceAt (pair, i)  still = Identity (go) }>
-        zero = Constant <value = int64[1] {0}> ()
-        y = ReduceSum <keepdims = 0> (z, zero)""",
-        "reads 'pair', which is no tensor",
+        y = Scan <num_scan_inputs = 1, body = step (float[3] a) => (float[3] c) {
+              zero = Constant <value = int64 {0}> ()  first = Constant <value = int64[1] {0}> ()
+              p = SequenceAt (pair, zero)  r = ReduceSum <keepdims = 0> (p, first)  c = Mul (a, r)
+            }> (x)""",
+        "reads the sequence 'pair'",
     ),
     "a draw of a type that is not known": (
         """
@@ -523,10 +483,6 @@ REFUSED = {
             }>
         y = Tanh (z)""",
         "Give it a dtype",
-    ),
-    "a place that is computed": (
-        "pair = SequenceConstruct (x, x)  y = SequenceAt (pair, M)",
-        "needs a constant position",
     ),
     "a state that grows": (
         """

@@ -142,9 +142,7 @@ def _inline_draws(graph: Graph, body: GraphProto) -> None:
     """Put the bodies of functions that draw in the place of their calls."""
     while True:
         calls = ((i, graph.function_of(child)) for i, child in enumerate(body.node))
-        found = next(
-            ((i, f) for i, f in calls if f is not None and _hold_draws(graph, f.node)), None
-        )
+        found = next(((i, f) for i, f in calls if f and _hold_draws(graph, f.node)), None)
         if found is None:
             return
         i, function = found

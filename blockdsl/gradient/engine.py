@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from onnx import NodeProto
 
@@ -19,6 +20,7 @@ from blockdsl.gradient.functions import expanded
 from blockdsl.gradient.joining import added
 from blockdsl.gradient.registry import NO_GRADIENT, REPLACED, WANTED, Rule, rule_of
 from blockdsl.gradient.replacing import is_singular, note_replaced
+from blockdsl.gradient.sequences import SequenceCotangent, holds_floats
 from blockdsl.graph import activate, op
 from blockdsl.graph.model import Graph
 from blockdsl.graph.portable import equal, where
@@ -63,22 +65,27 @@ def build_gradients(
         return _finish(graph, start, wrt, gradients)
 
 
-def pull_back(graph: Graph, cotangents: Mapping[str, Value], wrt: Sequence[str]) -> list[Value]:
+def pull_back(graph: Graph, cotangents: Mapping[str, Any], wrt: Sequence[str]) -> list[Any]:
     """Carry cotangents of several tensors back to others: for rules that build bodies of loops.
 
     Args:
         graph: The graph; it is the current one.
         cotangents: The cotangent of each tensor to start from.
-        wrt: The tensors to end at.
+        wrt: The tensors, or sequences, to end at; what makes one of them is not differentiated.
 
     Returns:
         The cotangent of each of these, zeros where nothing flows.
     """
     starts = list(cotangents)
     _expand_functions(graph, starts, wrt)
-    path = _path(graph, starts, wrt)
+    made = set(wrt)
+    path = [n for n in _path(graph, starts, wrt) if made.isdisjoint(n.output)]
     found = _propagate(graph, path, dict(cotangents), wrt)
-    return [found[name] if name in found else zeros_like(graph.value(name)) for name in wrt]
+    return [found[name] if name in found else _zero(graph.value(name)) for name in wrt]
+
+
+def _zero(like: Value) -> Any:
+    return zeros_like(like) if like.graph.is_tensor(like) else SequenceCotangent()
 
 
 def influences(graph: Graph, of: str, names: Sequence[str]) -> list[str]:
@@ -148,7 +155,10 @@ def _carries(graph: Graph, name: str) -> bool:
     It can through a float tensor, something that is not a tensor, or integers that stand for
     floats.
     """
-    if not graph.is_tensor(name) or graph.type_of(name).is_float:
+    if not graph.is_tensor(name):
+        proto = graph.type_proto(name)
+        return not proto.HasField("sequence_type") or holds_floats(graph, name)
+    if graph.type_of(name).is_float:
         return True
     node = graph.producer(name)
     rule = None if node is None else rule_of(node.op_type, _domain(node))

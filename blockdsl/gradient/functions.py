@@ -127,14 +127,13 @@ def _taken(graph: Graph, node: NodeProto, branch: GraphProto) -> list[NodeProto]
             names[formal.name] = actual
         elif actual:  # what the branch reads of the scope around it, or gives twice
             given.append((formal.name, actual))
-    body = [helper.make_node("Constant", [], [t.name], value=t) for t in branch.initializer]
-    body += [NodeProto.FromString(inner.SerializeToString()) for inner in branch.node]
+    weights = [helper.make_node("Constant", [], [t.name], value=t) for t in branch.initializer]
     with graph.names.root(), graph.scope(node.name or node.op_type):
         own = dict.fromkeys([t.name for t in branch.initializer] + sorted(made))
         names |= {name: graph.names.unique(name) for name in own if name not in names}
+        body = [renamed(inner, names) for inner in (*weights, *branch.node)]
         for inner in body:
             inner.name = graph.names.unique(inner.name or inner.op_type)
-            _rename_known(inner, names)
         for name, actual in given:
             passed = helper.make_node("Identity", [names.get(name, name)], [actual])
             passed.name = graph.names.unique("Identity")

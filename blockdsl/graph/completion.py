@@ -106,9 +106,11 @@ def _better(old: TypeProto | None, new: TypeProto) -> TypeProto | None:
 
 
 def has_rank(proto: TypeProto | None) -> bool:
-    """Whether a type is known well enough: a tensor's with its rank, or one that is no tensor's."""
+    """Whether the rank of a tensor, or of those in a sequence, is known; or it is neither."""
     if proto is None:
         return False
+    if proto.HasField("sequence_type"):
+        return has_rank(proto.sequence_type.elem_type)
     return not proto.HasField("tensor_type") or proto.tensor_type.HasField("shape")
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from onnx import TensorProto, TypeProto
+
 from blockdsl.errors import OpError
 from blockdsl.graph.context import activate, current
 from blockdsl.graph.model import Graph
+from blockdsl.graph.nested import resized
 from blockdsl.graph.op import op
 from blockdsl.graph.tensor import TensorType
 from blockdsl.graph.value import Value
@@ -74,6 +77,35 @@ def _unrolled(
         made.append([output.unsqueeze(0) for output in outputs])
     rows = zip(*(made[::-1] if reverse else made), strict=True)
     return carried, [op.Concat(*row, axis=0) for row in rows]
+
+
+def repeat(
+    step: Callable[[Value, list[Value]], Sequence[Value]], states: Sequence[Value], trips: Value
+) -> list[Value]:
+    """Run a step a number of times that is computed.
+
+    Args:
+        step: What one step computes of its number and the states. It may use tensors from outside.
+        states: What is carried from step to step, at the start: tensors that keep their shapes, and
+            sequences.
+        trips: How many steps there are: an int64 scalar.
+
+    Returns:
+        The states after the last step.
+    """
+    graph = current()
+    with graph.body("step") as child, activate(child):
+        number = child.add_body_input("number", TensorType(TensorProto.INT64, ()).proto())
+        going = child.add_body_input("going", TensorType(TensorProto.BOOL, ()).proto())
+        carried = [child.add_body_input("state", carried_type(s)) for s in states]
+        close(child, [going, *step(number, carried)])
+    return list(op.Loop(trips, True, *states, body=child.proto.graph, outputs=len(states)))
+
+
+def carried_type(state: Value) -> TypeProto:
+    """The type of a state in the body of a loop: a sequence may hold tensors of other sizes."""
+    proto = state.graph.type_proto(state)
+    return (resized(proto) if proto.HasField("sequence_type") else None) or proto
 
 
 def either(condition: Value, then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:

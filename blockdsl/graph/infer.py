@@ -59,6 +59,9 @@ def infer_outputs(
     if operator.name in _SHAPES_KEPT and not operator.domain:
         found[node.output[0]] = TypeProto()
         found[node.output[0]].CopyFrom(types[node.input[0]])
+    if operator.name == "SequenceInsert" and not operator.domain and node.output[0] in found:
+        # A sequence that began empty says nothing of its elements: they are like the first one.
+        _supply_rank(found[node.output[0]].sequence_type.elem_type, _rank(types, node.input[1]))
     supplement = _RANK_RULES.get(operator.name) if not operator.domain else None
     if supplement is not None:
         for name in node.output:

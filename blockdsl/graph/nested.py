@@ -30,7 +30,7 @@ def entering(
     if node.op_type == "Loop":
         counter = helper.make_tensor_type_proto(TensorProto.INT64, [])
         going = helper.make_tensor_type_proto(TensorProto.BOOL, [])
-        return [(settings["body"], [counter, going, *map(_resized, given[2:])])]
+        return [(settings["body"], [counter, going, *map(resized, given[2:])])]
     if node.op_type == "Scan" and opset >= _FIRST_SCAN:
         count = settings["num_scan_inputs"]
         first = len(given) - count
@@ -56,21 +56,21 @@ def leaving(
     if branch is not None:
         return list(made[branch])
     if node.op_type == "If":
-        return [_resized(a or b) for a, b in zip(*made, strict=True)]
+        return [resized(a or b) for a, b in zip(*made, strict=True)]
     if node.op_type == "Loop":
         states, results = len(node.input) - 2, made[0][1:]
     else:
         states = len(node.input) - _attributes(node)["num_scan_inputs"]
         results = made[0]
-    return [_resized(t) if i < states else _stacked(t) for i, t in enumerate(results)]
+    return [resized(t) if i < states else _stacked(t) for i, t in enumerate(results)]
 
 
 def _attributes(node: NodeProto) -> dict[str, Any]:
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
-def _resized(proto: Type) -> Type:
-    """A type whose dimensions may change."""
+def resized(proto: Type) -> Type:
+    """A type whose dimensions, or those of the tensors in a sequence, may change."""
     return _with_rank(proto, 0)
 
 
@@ -79,6 +79,9 @@ def _stacked(proto: Type) -> Type:
 
 
 def _with_rank(proto: Type, more: int) -> Type:
+    if proto is not None and proto.HasField("sequence_type"):
+        element = _with_rank(proto.sequence_type.elem_type, 0)
+        return None if element is None else helper.make_sequence_type_proto(element)
     tensor = None if proto is None else TensorType.of(proto)
     if tensor is None or tensor.shape is None:
         return None if more else proto

@@ -71,7 +71,7 @@ def _fixed_tensors(nodes: Iterable[NodeProto]) -> set[str]:
                 fixed.add(name)
         if any("tensor(double)" in form.types_of(p) for p in form.inputs):
             for name, result in zip(node.output, form.outputs, strict=False):
-                if "tensor(double)" not in form.types_of(result):
+                if not any("double" in kind for kind in form.types_of(result)):
                     fixed.add(name)
     return fixed
 

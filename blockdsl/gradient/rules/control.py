@@ -17,9 +17,10 @@ from blockdsl.errors import GradientError
 from blockdsl.gradient.engine import pull_back
 from blockdsl.gradient.registry import vjp
 from blockdsl.gradient.replay import Draws, replayed
+from blockdsl.gradient.rules.sequence_loop import SequenceLoop
+from blockdsl.gradient.sequences import holds_floats, read, written
 from blockdsl.graph import activate, current, op
 from blockdsl.graph.control import choose, close, scan
-from blockdsl.graph.model import Graph
 from blockdsl.graph.shapes import permuted, zeros_like
 from blockdsl.graph.value import Value
 from blockdsl.graph.walk import reads
@@ -47,9 +48,10 @@ def if_(
         with current().body(name) as child, activate(child):
             outputs = replayed(child, branch, [], y.drawn(branch))
             seeds: dict[str, Value] = {o: g[i] for i, o in enumerate(outputs) if g.flows(i)}
-            close(child, pull_back(child, seeds, captured))
+            found = zip(pull_back(child, seeds, captured), captured, strict=True)
+            close(child, [written(d, current().value(name)) for d, name in found])
         bodies[name] = child.proto.graph
-    results = op.If(cond, **bodies, outputs=len(captured))
+    results = map(read, op.If(cond, **bodies, outputs=len(captured)))
     return None, dict(zip(captured, results, strict=True))
 
 
@@ -95,6 +97,12 @@ def scan_(
 
     saved = scan(keep, states, [*inputs, *draws.values()])[1] if count else []
     captured = _captured([body], wanted)
+    for name in captured:
+        if not current().is_tensor(name):
+            raise GradientError(
+                f"The body of a Scan reads the sequence {name!r}: there is no gradient of that. "
+                f"Read it in a Loop, or join it first, with ConcatFromSequence."
+            )
     dstates, dinputs, dcaptured = _backwards(
         body, [*saved, *inputs], count, [g[i] for i in range(count)], outputs, captured, draws
     )
@@ -117,23 +125,27 @@ def loop(
 ) -> tuple[Any, ...]:
     """s', o = body(i, s) until told to stop        backwards through the steps, last one first"""
     count = len(v_initial)
-    draws = y.drawn(body)
+    draws, captured = y.drawn(body), _captured([body], wanted)
+    cotangents = {i: g[i] for i in range(count, len(body.output) - 1) if g.flows(i)}
+    going_on = current().add_constant(np.array(True))
+    start = going_on if cond is None else cond
+    if not all(current().is_tensor(v) for v in (*v_initial, *captured)):
+        steps = SequenceLoop(m, start, v_initial, [y[i] for i in range(count)], body, draws)
+        flowing = {i: g[i] for i in range(count) if g.flows(i)}
+        found, dsequences = steps.gradient(flowing, cotangents, captured)
+        return (None, None, *(found.get(i) for i in range(count)), dsequences)
     with current().body("steps") as child, activate(child):
         number = child.add_input(child.names.unique("step"), TensorProto.INT64, [])
         going = child.add_input(child.names.unique("going"), TensorProto.BOOL, [])
-        states = [_body_input(child, v, i) for v, i in zip(v_initial, body.input[2:], strict=True)]
+        states = [child.add_body_input("state", v.type.proto()) for v in v_initial]
         kept = {name: op.Gather(draw, number, axis=0) for name, draw in draws.items()}
         outputs = replayed(child, body, [number, going, *states], kept)
         for state, new in zip(states, outputs[1:], strict=False):
             _check_shape(state, new)
         close(child, [*outputs[: count + 1], number, *states])
-    going_on = current().add_constant(np.array(True))
-    start = going_on if cond is None else cond
     results = op.Loop(m, start, *v_initial, body=child.proto.graph, outputs=2 * count + 1)
     saved = list(results[count:])
-    captured = _captured([body], wanted)
     ends = [g[i] for i in range(count)]
-    cotangents = {i: g[i] for i in range(count, len(body.output) - 1) if g.flows(i)}
     dstates, _, dcaptured = _backwards(
         body, saved, count, ends, cotangents, captured, draws, going_on
     )
@@ -221,22 +233,11 @@ def _captured(bodies: Iterable[GraphProto], wanted: frozenset[str]) -> list[str]
         node.attribute.add().g.CopyFrom(body)
         for name in sorted(reads(node) & wanted):
             if not graph.is_tensor(name):
-                raise GradientError(
-                    f"The body of a loop or branch reads {name!r}, which is no tensor: there is no "
-                    f"gradient of that. Join the sequence first, with ConcatFromSequence."
-                )
-            if graph.type_of(name).is_float:
+                if holds_floats(graph, name):
+                    found[name] = None
+            elif graph.type_of(name).is_float:
                 found[name] = None
     return list(found)
-
-
-def _body_input(child: Graph, initial: Value, declared: Any) -> Value:
-    if not initial.graph.is_tensor(initial):
-        raise GradientError(
-            f"The loop carries {declared.name!r}, which is no tensor, from step to step: there is "
-            f"no gradient of that. Carry a tensor."
-        )
-    return child.add_input(child.names.unique("state"), initial.elem_type, initial.shape)
 
 
 def _check_shape(state: Value, new: Value) -> None:

@@ -1,59 +1,51 @@
 """Rules of sequences and optionals.
 
-The cotangent of a sequence is the cotangents of those of its elements that have one, by position.
-So positions and lengths must be known when the graph is built.
+Where positions and lengths are known, they work on the cotangents of single elements; otherwise on
+sequences of cotangents: see `SequenceCotangent`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto
+from onnx import GraphProto, TensorProto
 
 from blockdsl.errors import GradientError
 from blockdsl.gradient.composites import composite
 from blockdsl.gradient.functions import spliced
 from blockdsl.gradient.registry import no_gradient, vjp
+from blockdsl.gradient.sequences import (
+    SequenceCotangent,
+    element,
+    from_the_front,
+    mapped,
+    nothing,
+)
 from blockdsl.graph import current, op
-from blockdsl.graph.shapes import concat_shape, dims_of
+from blockdsl.graph.control import repeat
+from blockdsl.graph.shapes import concat_shape, dims_of, typed_as
 from blockdsl.graph.tensor import TensorType
 from blockdsl.graph.value import Value
-
-
-class SequenceCotangent:
-    """The cotangents of elements of a sequence, by position."""
-
-    def __init__(self, elements: Mapping[int, Value]) -> None:
-        self.elements = dict(elements)
-
-    def __add__(self, other: SequenceCotangent) -> SequenceCotangent:
-        """The sum of the contributions of two uses."""
-        total = dict(self.elements)
-        for position, value in other.elements.items():
-            total[position] = total[position] + value if position in total else value
-        return SequenceCotangent(total)
-
-    def resolved(self, length: int) -> dict[int, Value]:
-        """The elements with negative positions counted from the end."""
-        total = SequenceCotangent({})
-        for position, value in self.elements.items():
-            total = total + SequenceCotangent({position % length: value})
-        return total.elements
 
 
 @vjp("SequenceConstruct")
 def sequence_construct(g: Any, y: Value, *inputs: Value) -> list[Value | None]:
     """y = [x0, x1, ...]        dxi = gi"""
-    found = g.resolved(len(inputs))
-    return [found.get(i) for i in range(len(inputs))]
+    if g.is_known:
+        found = g.resolved(len(inputs))
+        return [found.get(i) for i in range(len(inputs))]
+    whole = g.dense(y)
+    return [element(whole, np.array(i, np.int64), x) for i, x in enumerate(inputs)]
 
 
 @vjp("SequenceAt")
 def sequence_at(g: Value, y: Value, seq: Value, position: Value) -> tuple[Any, None]:
     """y = seq[i]        dseq = {i: g}"""
-    return SequenceCotangent({_position(seq, position): g}), None
+    known = position.constant
+    if known is None:
+        return SequenceCotangent(placed=[(position.cast(np.int64), g)]), None
+    return SequenceCotangent({int(known): g}), None
 
 
 @vjp("SequenceInsert")
@@ -62,18 +54,27 @@ def sequence_insert(
 ) -> tuple[Any, Value | None, None]:
     """y = seq with x put in at i        dx = gi, the others move down"""
     length = _length(seq)
-    at = length if position is None else _position(seq, position)
-    at = at + length if at < 0 else at
+    at = _position(position, length)
+    if length is None or at is None or not g.is_known:
+        whole = g.dense(y)
+        place = _place(position, whole, 1)
+        rest = SequenceCotangent(wholes=[op.SequenceErase(whole, place)])
+        return rest, element(whole, place, tensor), None
     found = g.resolved(length + 1)
-    rest = {p - (p > at): value for p, value in found.items() if p != at}
-    return SequenceCotangent(rest), found.get(at), None
+    rest = SequenceCotangent({p - (p > at): value for p, value in found.items() if p != at})
+    return rest, found.get(at), None
 
 
 @vjp("SequenceErase")
 def sequence_erase(g: Any, y: Value, seq: Value, position: Value | None) -> tuple[Any, None]:
     """y = seq without element i        those behind it move up"""
     length = _length(seq)
-    at = length - 1 if position is None else _position(seq, position) % length
+    at = _position(position, length)
+    if length is None or at is None or not g.is_known:
+        whole = g.dense(y)
+        place = None if position is None else from_the_front(position, op.SequenceLength(seq))
+        return SequenceCotangent(wholes=[op.SequenceInsert(whole, nothing(seq), place)]), None
+    at = length - 1 if position is None else at
     found = g.resolved(length - 1)
     return SequenceCotangent({p + (p >= at): value for p, value in found.items()}), None
 
@@ -84,17 +85,31 @@ def concat_from_sequence(
 ) -> Any:
     """y = concat(x0, x1, ...)        dxi = the part of g that xi became"""
     length = _length(input_sequence)
+    if length is None:
+        return SequenceCotangent(wholes=[_taken_apart(g, input_sequence, axis, new_axis)])
     if new_axis:
         return SequenceCotangent(
             {i: op.Gather(g, np.array(i, np.int64), axis=axis) for i in range(length)}
         )
     elements = [op.SequenceAt(input_sequence, np.array(i, np.int64)) for i in range(length)]
-    for element in elements:
-        if element.type.shape is None:  # a sequence that began empty may hold tensors of any rank
-            element.graph.annotate(element, TensorType(element.elem_type, (None,) * g.rank))
-    sizes = concat_shape(*(dims_of(e, [axis]) for e in elements))
+    for x in elements:
+        if x.type.shape is None:  # a sequence that began empty may hold tensors of any rank
+            x.graph.annotate(x, TensorType(x.elem_type, (None,) * g.rank))
+    sizes = concat_shape(*(dims_of(x, [axis]) for x in elements))
     parts = op.Split(g, sizes, axis=axis, outputs=length)
     return SequenceCotangent(dict(enumerate(parts)))
+
+
+def _taken_apart(g: Value, seq: Value, axis: int, new_axis: int) -> Value:
+    """The parts of a cotangent that the elements of a sequence became, as a sequence."""
+    if new_axis:
+        return op.SplitToSequence(g, axis=axis, keepdims=0)
+    sizes = mapped(
+        lambda i: op.Gather(op.Shape(op.SequenceAt(seq, i)), np.array([axis]), axis=0),
+        seq,
+        TensorProto.INT64,
+    )
+    return op.SplitToSequence(g, op.ConcatFromSequence(sizes, axis=0), axis=axis)
 
 
 @vjp("SplitToSequence")
@@ -104,8 +119,16 @@ def split_to_sequence(
     """y = split(x)        dx = the gi one after the other, zeros where there is none"""
     sizes = _sizes(x, split, axis)
     axis %= x.rank
-    found = g.resolved(len(sizes))
     squeezed = split is None and not keepdims
+    if sizes is None or not g.is_known:
+        whole = g.dense(y)
+        filled = mapped(
+            lambda i: op.Expand(op.SequenceAt(whole, i), op.Shape(op.SequenceAt(y, i))), whole
+        )
+        joined = op.ConcatFromSequence(filled, axis=axis, new_axis=int(squeezed))
+        joined.graph.annotate(joined, TensorType(x.elem_type, (None,) * x.rank))
+        return typed_as(joined, x), None
+    found = g.resolved(len(sizes))
     parts = []
     for i, size in enumerate(sizes):
         if i in found:
@@ -130,11 +153,25 @@ def sequence_map(
 ) -> tuple[Value, ...]:
     """y = [body(x, more) for x in seq]        element by element, as many as there are"""
     graph = current()
-    rows = []
-    for i in range(_length(input_sequence)):
-        position = np.array(i, np.int64)
+    length = _length(input_sequence)
+
+    def outputs(position: Any) -> list[Value]:
         rest = [a if graph.is_tensor(a) else op.SequenceAt(a, position) for a in additional_inputs]
-        rows.append(spliced(graph, body, [op.SequenceAt(input_sequence, position), *rest]))
+        given = [op.SequenceAt(input_sequence, position), *rest]
+        return spliced(current(), body, given)
+
+    if length is None:
+        kinds = [output.type.tensor_type.elem_type for output in body.output]
+        return tuple(
+            repeat(
+                lambda i, made: [
+                    op.SequenceInsert(*pair) for pair in zip(made, outputs(i), strict=True)
+                ],
+                [op.SequenceEmpty(dtype=kind) for kind in kinds],
+                op.SequenceLength(input_sequence),
+            )
+        )
+    rows = [outputs(np.array(i, np.int64)) for i in range(length)]
     if not rows:
         raise GradientError(
             f"SequenceMap goes over {str(input_sequence)!r}, which is empty: there is nothing to "
@@ -146,48 +183,51 @@ def sequence_map(
 no_gradient("SequenceEmpty", "SequenceLength", "OptionalHasElement", reason="no input to derive by")
 
 
-def _sizes(x: Value, split: Value | None, axis: int) -> list[int]:
-    """The lengths of the pieces of a `SplitToSequence`."""
+def _sizes(x: Value, split: Value | None, axis: int) -> list[int] | None:
+    """The lengths of the pieces of a `SplitToSequence`, if they are known."""
     size = x.shape[axis]
     given = None if split is None else split.constant
     if given is not None and given.ndim == 1:
         return [int(s) for s in given]
     if not isinstance(size, int) or (split is not None and given is None):
-        raise GradientError(
-            f"{str(x)!r} is split into a sequence whose length is only known when the model runs. "
-            f"Its gradient needs a fixed size along axis {axis}, and a constant split."
-        )
+        return None
     step = 1 if given is None else int(given)
     return [min(step, size - start) for start in range(0, size, step)]
 
 
-def _position(seq: Value, position: Value) -> int:
-    constant = position.constant
-    if constant is None:
-        raise GradientError(
-            f"An element of the sequence {str(seq)!r} is taken at a position that is only known "
-            f"when the model runs; its gradient needs a constant position."
-        )
-    return int(constant)
+def _position(position: Value | None, length: int | None) -> int | None:
+    """A position from the front, if it is known: behind the last by default."""
+    if length is None:
+        return None
+    if position is None:
+        return length
+    known = position.constant
+    return None if known is None else int(known) + (length if known < 0 else 0)
 
 
-def _length(seq: Value) -> int:
-    """The length of a sequence, from the nodes that made it."""
+def _place(position: Value | None, longer: Value, by: int) -> Value:
+    """A position in a sequence from the front, for another sequence that is longer."""
+    length = op.SequenceLength(longer) - by
+    return length if position is None else from_the_front(position.cast(np.int64), length)
+
+
+def _length(seq: Value) -> int | None:
+    """The length of a sequence, from the nodes that made it, if it is known."""
     node = seq.graph.producer(seq)
-    if node is not None:
-        first = seq.graph.value(node.input[0]) if node.input else seq
-        if node.op_type == "SequenceConstruct":
-            return len(node.input)
-        if node.op_type == "SequenceEmpty":
-            return 0
-        if node.op_type in ("SequenceInsert", "SequenceErase", "Identity"):
-            change = {"SequenceInsert": 1, "SequenceErase": -1, "Identity": 0}
-            return _length(first) + change[node.op_type]
-        if node.op_type == "SplitToSequence":
-            axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
-            split = seq.graph.value(node.input[1]) if len(node.input) > 1 else None
-            return len(_sizes(first, split, axis))
-    raise GradientError(
-        f"The length of the sequence {str(seq)!r} is only known when the model runs; its gradient "
-        f"needs a sequence that SequenceConstruct, SequenceInsert or SplitToSequence made."
-    )
+    if node is None:
+        return None
+    first = seq.graph.value(node.input[0]) if node.input else seq
+    if node.op_type == "SequenceConstruct":
+        return len(node.input)
+    if node.op_type == "SequenceEmpty":
+        return 0
+    if node.op_type in ("SequenceInsert", "SequenceErase", "Identity"):
+        change = {"SequenceInsert": 1, "SequenceErase": -1, "Identity": 0}
+        length = _length(first)
+        return None if length is None else length + change[node.op_type]
+    if node.op_type == "SplitToSequence":
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+        split = seq.graph.value(node.input[1]) if len(node.input) > 1 else None
+        sizes = _sizes(first, split, axis)
+        return None if sizes is None else len(sizes)
+    return None

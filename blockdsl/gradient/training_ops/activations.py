@@ -69,6 +69,7 @@ def bias_fast_gelu_grad(dy: Value, x: Value, bias: Value) -> Value:
 def quick_gelu_grad(dy: Value, x: Value, *, alpha: float = 1.702) -> Value:
     """dx = dy times the slope of x sigmoid(a x)"""
     y = op.microsoft.QuickGelu(x, alpha=alpha)
+    dx: Value
     (dx,) = pull_back(current(), {y: dy}, [x])
     return dx
 

@@ -1,4 +1,4 @@
-"""`Loop` and `Scan`, and `Optional`.
+"""`Loop` and `Scan`, `Optional` and `SequenceInsert`.
 
 `onnx.reference` joins the scan outputs of a loop along their first axis, where ONNX stacks them
 along a new one; it does not run a loop whose condition is left out, nor one of zero iterations with
@@ -113,6 +113,18 @@ class Optional(OpRun):
         return (x,)
 
 
+class SequenceInsert(OpRun):
+    """That of `onnx.reference` puts at the front what belongs behind the last element."""
+
+    op_domain = ""
+
+    def _run(self, sequence: list[Any], tensor: Any, position: Any = None) -> tuple[list[Any]]:
+        at = len(sequence) if position is None else int(np.asarray(position).item())
+        made = list(sequence)
+        made.insert(at, tensor)
+        return (made,)
+
+
 def _per_item(given: Sequence[int] | None, count: int) -> list[int]:
     return [0] * count if given is None else list(given)
 
@@ -127,4 +139,4 @@ def _stack(items: list[Array], info: Any) -> Array:
     return np.zeros([0, *shape], helper.tensor_dtype_to_np_dtype(elem_type))
 
 
-OPERATORS: list[Any] = [Loop, Optional, Scan]
+OPERATORS: list[Any] = [Loop, Optional, Scan, SequenceInsert]
