@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 from onnx.defs import onnx_opset_version
 
 from blockdsl.errors import BlockWarning, GradientError, UnknownNameError
@@ -10,6 +10,7 @@ from blockdsl.gradient import build_gradients, no_gradient, registry, vjp
 from blockdsl.graph import Graph, activate, op
 from blockdsl.graph.control import close
 from blockdsl.testing import assert_close, check_gradients, evaluate
+from tests.engines import run
 from tests.gradient_models import with_gradients
 
 FLOAT = TensorProto.FLOAT
@@ -280,3 +281,25 @@ def test_the_gradient_graph_is_linear_in_the_nodes():
         grown.set_outputs([y])
         counts.append(len(with_gradients(grown.proto, [y], ["x"]).graph.node))
     assert counts[2] - counts[1] == 2 * (counts[1] - counts[0])
+
+
+def test_a_rule_gets_the_attributes_that_a_function_has_by_default(rules):
+    @vjp("Scaled", domain="my.domain")
+    def scaled(g, y, x, *, factor):
+        return g * factor
+
+    for call, slope in (("Scaled (x)", 3), ("Scaled <factor = 0.5> (x)", 0.5)):
+        model = parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 17, "my.domain" : 1]>
+        g (float[2] x) => (float loss) {{
+          y = my.domain.{call}
+          loss = ReduceSum <keepdims = 0> (y)
+        }}
+        <domain: "my.domain", opset_import: ["" : 17]>
+        Scaled <factor: float = 3.0> (x) => (y) {{
+          f = Constant <value_float: float = @factor> ()
+          y = Mul (x, f)
+        }}""")
+        feeds = {"x": np.ones(2, np.float32), "loss_seed": np.ones((), np.float32)}
+        found = run(with_gradients(model, ["loss"], ["x"]), feeds)
+        np.testing.assert_array_equal(found[0], [slope, slope])

@@ -282,7 +282,7 @@ def _apply(
     padded = [*inputs, *[None] * (rule.inputs - len(inputs))]
     outputs = forward.Outputs(graph, node, rule)
     cotangents = forward.Cotangents(outputs, node, table)
-    named = forward.attributes(node, form, rule.attributes)
+    named = forward.attributes(graph, node, form, rule.attributes)
     if rule.sees_bodies:
         named[WANTED] = wanted
     if rule.sees_replaced:

@@ -15,7 +15,7 @@ from blockdsl.gradient.composites import taken_apart
 from blockdsl.graph.model import Graph
 from blockdsl.graph.schema import Operator
 from blockdsl.graph.value import Value
-from blockdsl.graph.walk import all_nodes, subgraphs
+from blockdsl.graph.walk import all_nodes, attributes_of, subgraphs
 
 
 def expanded(graph: Graph, node: NodeProto) -> list[NodeProto] | None:
@@ -102,7 +102,7 @@ def inlined(graph: Graph, node: NodeProto, function: FunctionProto) -> list[Node
         for formal, actual in zip(function.output, node.output, strict=False)
         if actual
     }
-    values = {a.name: a for a in function.attribute_proto} | {a.name: a for a in node.attribute}
+    values = {a.name: a for a in attributes_of(node, function)}
     body = []
     with graph.names.root(), graph.scope(node.name or node.op_type):
         for inner in function.node:

@@ -16,6 +16,7 @@ from blockdsl.graph.model import Graph
 from blockdsl.graph.schema import Operator
 from blockdsl.graph.shapes import zeros_like
 from blockdsl.graph.value import Value
+from blockdsl.graph.walk import attributes_of
 
 
 class Outputs(Sequence[Value]):
@@ -89,9 +90,15 @@ def arguments(graph: Graph, node: NodeProto, form: Operator | None) -> list[Valu
     return found
 
 
-def attributes(node: NodeProto, form: Operator | None, names: Sequence[str]) -> dict[str, Any]:
-    """The attributes that a rule asks for, with the defaults of the node's own opset."""
+def attributes(
+    graph: Graph, node: NodeProto, form: Operator | None, names: Sequence[str]
+) -> dict[str, Any]:
+    """The attributes that a rule asks for, with the defaults of the node's opset or function."""
     settings = _settings(node, form)
+    function = graph.function_of(node) if form is None else None
+    if function is not None:
+        for attribute in attributes_of(node, function):
+            settings[attribute.name] = helper.get_attribute_value(attribute)
     latest = newest(node.op_type, node.domain)
     for name in names:
         if name not in settings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from onnx import GraphProto, ModelProto, NodeProto
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 
 WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """The operators whose bodies may read tensors of the scope around them."""
@@ -52,6 +52,12 @@ def rename_tensors(node: NodeProto, names: Mapping[str, str]) -> None:
             rename_tensors(child, names)
         for output in graph.output:
             output.name = names.get(output.name, output.name)
+
+
+def attributes_of(node: NodeProto, function: FunctionProto) -> list[AttributeProto]:
+    """The attributes of a call: those of the node, and the function's own values for the others."""
+    given = {attribute.name for attribute in node.attribute}
+    return [*node.attribute, *(a for a in function.attribute_proto if a.name not in given)]
 
 
 def opset_of(model: ModelProto) -> int | None:
