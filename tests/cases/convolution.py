@@ -81,10 +81,10 @@ CASES = [
             [R(2, 2, 3, 4), weights(2, 2, 3, 4)],
             auto_pad=auto_pad,
             strides=[2, 3],
-            output_shape=[6, 11],
-            symbolic=False,
+            output_shape=output_shape,
         )
         for auto_pad in ("SAME_UPPER", "SAME_LOWER", "NOTSET")
+        for output_shape in ([6, 11], [7, 9])
     ],
     Case("Col2Im", [R(2, 4, 6), [4, 3], [2, 2]], symbolic=False),
     Case(

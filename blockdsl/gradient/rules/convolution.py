@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from blockdsl.errors import GradientError
 from blockdsl.gradient.registry import vjp
+from blockdsl.gradient.rules.placing import larger, length_of, padded
 from blockdsl.gradient.rules.reshaping import identity, reshape_to
 from blockdsl.gradient.rules.scattering import count_of
 from blockdsl.gradient.rules.windows import Window, cut_to
@@ -59,9 +60,12 @@ def conv_transpose(
     """y = x *ᵀ w + b        dx = g * w        dw = x · windows of g        db = g summed"""
     window = Window.of(kernel_extent(w, kernel_shape), strides, dilations, pads)
     extra = output_padding or [0] * len(window.kernel)
-    if output_shape or auto_pad.startswith("SAME"):
-        window = _padded_to(window, x, auto_pad, extra, output_shape)
-    window, g_seen = _matched(window, x, g, extra)
+    if output_shape and not all(isinstance(x.shape[axis], int) for axis in window.axes):
+        window, g_seen = _padded_when_run(window, x, g, auto_pad, extra)
+    else:
+        if output_shape or auto_pad.startswith("SAME"):
+            window = _padded_to(window, x, auto_pad, extra, output_shape)
+        window, g_seen = _matched(window, x, g, extra)
     dx = typed_as(op.Conv(g_seen, w, group=group, **window.attributes), x)
     return dx, window.kernel_gradient(g_seen, x, w, group), sum_over_positions(g, b)
 
@@ -79,16 +83,27 @@ def _padded_to(
         size, stride = x.shape[axis], window.strides[i]
         full = extra[i] + window.reach[i] - stride  # beyond one stride for every input
         if output_shape:
-            if not isinstance(size, int):
-                raise GradientError(
-                    "The gradient of ConvTranspose with output_shape needs the lengths of its "
-                    f"input, and {str(x)!r} is {x.type}. Use pads and output_padding instead."
-                )
+            assert isinstance(size, int)
             full += stride * size - output_shape[i + len(output_shape) - len(window.kernel)]
         total = max(full, 0)
         begin.append(total // 2 if auto_pad == "SAME_UPPER" else total - total // 2)
         end.append(total - begin[-1])
     return replace(window, begin=tuple(begin), end=tuple(end))
+
+
+def _padded_when_run(
+    window: Window, x: Value, g: Value, auto_pad: str, extra: Sequence[int]
+) -> tuple[Window, Value]:
+    """A window without padding, and `g` with the padding that the lengths of `x` leave."""
+    before, after = [], []
+    for i, axis in enumerate(window.axes):
+        size, length, stride = length_of(x, axis), length_of(g, axis), window.strides[i]
+        total = larger(size * stride + (extra[i] + window.reach[i] - stride) - length, 0)
+        half = total // 2 if isinstance(total, int) else op.Div(total, 2)
+        before.append(half if auto_pad == "SAME_UPPER" else total - half)
+        after.append(size * stride + (window.reach[i] - stride) - length - before[-1])
+    none = (0,) * len(window.kernel)
+    return replace(window, begin=none, end=none), padded(g, window.axes, before, after)
 
 
 def _matched(window: Window, x: Value, g: Value, extra: Sequence[int]) -> tuple[Window, Value]:
