@@ -413,3 +413,49 @@ def test_refuses_targets_that_are_computed_larger():
         x = blockdsl.input("x", shape=(4, 1))
         with pytest.raises(GraphError, match=r"a tensor Abs of the type float32\[4, 4\] already"):
             losses.MSELoss()(x, blockdsl.input("y", shape=(4, 4)).abs())
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize("label", [3, 7, -4])
+@pytest.mark.parametrize(
+    "loss",
+    [losses.CrossEntropyLoss(), losses.CrossEntropyLoss(ignore_index=-100), losses.NLLLoss()],
+    ids=str,
+)
+def test_a_label_that_is_no_class_stops_the_step(loss, label, opset):
+    with blockdsl.empty_base(opset) as handle:
+        x = blockdsl.input("x", shape=("N", 3))
+        value = loss(x)
+        gradients = build_gradients(current(), value, [x])
+        current().set_outputs([value, gradients[x]])
+    feeds = {"x": np.zeros((2, 3), np.float32), "labels": np.array([0, label])}
+    with pytest.raises(Exception, match=r"Gather|Scatter"):
+        run(handle.model, feeds)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        losses.MSELoss(),
+        losses.L1Loss(),
+        losses.HuberLoss(),
+        losses.SmoothL1Loss(),
+        losses.BCEWithLogitsLoss(),
+        losses.KLDivLoss("batchmean"),
+        losses.NLLLoss(),
+        losses.CrossEntropyLoss(label_smoothing=0.1),
+    ],
+    ids=lambda loss: type(loss).__name__,
+)
+def test_a_batch_without_rows_has_the_gradient_zero(loss):
+    with blockdsl.empty_base() as handle:
+        x, w = blockdsl.input("x", shape=("N", 3)), blockdsl.input("w", shape=(3,))
+        value = loss(x * w)
+        gradients = build_gradients(current(), value, [x, w])
+        current().set_outputs([value, *gradients.values()])
+    labels = {"labels": np.zeros(0, np.int64), "target": np.zeros((0, 3), np.float32)}
+    _, by_x, by_w = run(
+        handle.model, {"x": np.zeros((0, 3), np.float32), "w": np.ones(3, np.float32), **labels}
+    )
+    assert by_x.shape == (0, 3)
+    np.testing.assert_array_equal(by_w, np.zeros(3))
