@@ -156,8 +156,7 @@ def _carries(graph: Graph, name: str) -> bool:
     floats.
     """
     if not graph.is_tensor(name):
-        proto = graph.type_proto(name)
-        return not proto.HasField("sequence_type") or holds_floats(graph, name)
+        return not graph.is_sequence(name) or holds_floats(graph, name)
     if graph.type_of(name).is_float:
         return True
     node = graph.producer(name)

@@ -113,11 +113,7 @@ def nothing(sequence: Value) -> Value:
 
 def holds_floats(graph: Graph, name: str) -> bool:
     """Whether something is a sequence of floating-point tensors."""
-    proto = graph.type_proto(name)
-    return (
-        proto.HasField("sequence_type")
-        and proto.sequence_type.elem_type.tensor_type.elem_type in FLOATS
-    )
+    return graph.is_sequence(name) and _elem_type(graph.value(name)) in FLOATS
 
 
 def _zeros(like: Value) -> Value:

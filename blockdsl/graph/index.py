@@ -84,6 +84,11 @@ class Index:
         found = self._types.get(name)
         return found is not None and found.HasField("tensor_type")
 
+    def is_sequence(self, name: str) -> bool:
+        """Whether a name is that of a sequence."""
+        found = self._types.get(name)
+        return found is not None and found.HasField("sequence_type")
+
     def known_names(self) -> Iterable[str]:
         """Every name that has a type."""
         return self._types.keys()
