@@ -303,3 +303,18 @@ def test_a_rule_gets_the_attributes_that_a_function_has_by_default(rules):
         feeds = {"x": np.ones(2, np.float32), "loss_seed": np.ones((), np.float32)}
         found = run(with_gradients(model, ["loss"], ["x"]), feeds)
         np.testing.assert_array_equal(found[0], [slope, slope])
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0, 3.0, 0.5])
+def test_an_exponent_that_is_trained_is_no_constant(exponent):
+    """The rule for x^2 says 2 x, of which nothing depends on the exponent."""
+    model = parser.parse_model(f"""
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float x) => (float y) <float n = {{{exponent}}}> {{ y = Pow (x, n) }}""")
+    graph = Graph(model)
+    slope = build_gradients(graph, "y", ["x", "n"])["x"]
+    mixed = build_gradients(graph, slope, ["n"])["n"]
+    graph.set_outputs([mixed])
+    (found,) = evaluate(graph.proto)({"x": np.array(1.5, np.float32)})
+    power = 1.5 ** (exponent - 1)
+    np.testing.assert_allclose(found, power + exponent * power * np.log(1.5), rtol=1e-5)

@@ -52,6 +52,8 @@ def build_gradients(
     graph.sync()
     with activate(graph):
         _check(graph, of, wrt, seed)
+        for name in wrt:  # rules for constant exponents and the like are not for these
+            graph.make_variable(name)
         _expand_functions(graph, [of], wrt)
         path = _path(graph, [of], wrt)
         if keep_draws(graph, path):

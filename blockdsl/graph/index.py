@@ -109,6 +109,10 @@ class Index:
         tensor = self._constants.get(name)
         return None if tensor is None else numpy_helper.to_array(tensor)
 
+    def make_variable(self, name: str) -> None:
+        """Forget the value of a tensor, which is to be changed."""
+        self._constants.pop(name, None)
+
     def producer(self, name: str) -> NodeProto | None:
         """The node that computes a tensor, `None` for inputs and initializers."""
         return self._producers.get(name)
