@@ -144,11 +144,32 @@ LAYERS = [
         {"w": (4, 6), "s": (6,), "b": (6,)},
     ),
     Layer(
-        "RMS",
+        "SimplifiedLayerNormalization",
         f"{H} q = Pow (h, p) m = ReduceMean <axes = [-1]> (q) e = Add (m, f) r = Sqrt (e) "
         "d = Div (h, r) y = Mul (d, s)",
         {"w": (4, 6), "s": (6,)},
         fixed={"p": np.float32(2), "f": np.float32(1e-5)},
+    ),
+    # What its optimizers fuse before they differentiate.
+    Layer(
+        "LayerNormalization13",
+        f"{H} m = ReduceMean <axes = [-1]> (h) c = Sub (h, m) q = Pow (c, p) "
+        "v = ReduceMean <axes = [-1]> (q) e = Add (v, f) r = Sqrt (e) d = Div (c, r) "
+        "t = Mul (d, s) y = Add (t, b)",
+        {"w": (4, 6), "s": (6,), "b": (6,)},
+        fixed={"p": np.float32(2), "f": np.float32(1e-5)},
+        opset=13,
+    ),
+    Layer(
+        "Gelu13",
+        f"{H} a = Div (h, k) e = Erf (a) o = Add (e, u) g = Mul (h, o) y = Mul (g, f)",
+        fixed={"k": np.sqrt(np.float32(2)), "u": np.float32(1), "f": np.float32(0.5)},
+        opset=13,
+    ),
+    Layer(
+        "QuickGelu17",
+        f"{H} a = Mul (h, k) s = Sigmoid (a) y = Mul (h, s)",
+        fixed={"k": np.float32(1.702)},
     ),
     Layer("Conv", f"{C} y = Relu (h)", **CONV),
     Layer("MaxPool", f"{C} y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (h)", **CONV),

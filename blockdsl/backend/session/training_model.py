@@ -14,7 +14,6 @@ from blockdsl.backend.files import StrPath
 from blockdsl.backend.session.load import load_rewritable
 from blockdsl.errors import EngineError, GradientError, GraphError
 from blockdsl.graph.schema import MICROSOFT
-from blockdsl.graph.walk import all_nodes
 
 TRAINING = "training model"
 
@@ -44,7 +43,6 @@ def load_training_model(path: StrPath) -> ModelProto:
                 f"The session engine cannot run the {TRAINING} '{os.fspath(path)}': {error} The "
                 "training engine may (engine='training', `pip install 'blockdsl[training]'`)."
             ) from error
-    _drop_unused_domains(model)
     return model
 
 
@@ -52,13 +50,3 @@ def _is_ours(domain: str, op_type: str) -> bool:
     if domain == MICROSOFT:
         return op_type in _OURS
     return not op_type.endswith("Grad") and domain in ("", "ai.onnx")
-
-
-def _drop_unused_domains(model: ModelProto) -> None:
-    """Drop imports that nothing uses: onnxruntime-training writes all that it knows itself."""
-    bodies = [model.graph.node, *(function.node for function in model.functions)]
-    used = {node.domain for nodes in bodies for node in all_nodes(nodes)}
-    used |= {function.domain for function in model.functions} | {"", "ai.onnx"}
-    for i in reversed(range(len(model.opset_import))):
-        if model.opset_import[i].domain not in used:
-            del model.opset_import[i]
