@@ -14,6 +14,7 @@ def statistics(x, scale):
 
 
 CHANNELS = [R(3), R(3), R(3), R(3, low=0.5)]
+POSITIONS = [R(2, 3), R(2, 3), R(2, 3), R(2, 3, low=0.5)]
 TRAINED = {"outputs": 3, "training_mode": 1, "momentum": 0.7}
 
 
@@ -101,4 +102,15 @@ CASES = [
         for shape in ((0, 3), (0, 3, 4))
     ],
     Case("LayerNormalization", [R(0, 3), R(3), R(3)]),
+    Case("BatchNormalization", [R(4, 2, 3), *POSITIONS], opset=7, spatial=0),
+    Case(
+        "BatchNormalization",
+        [R(4, 2, 3), *POSITIONS],
+        opset=7,
+        spatial=0,
+        outputs=5,
+        of=[0],
+        wrt=[0, 1, 2],
+        engines=False,  # as above
+    ),
 ]

@@ -12,7 +12,6 @@ from typing import Any
 
 from onnx import TensorProto
 
-from blockdsl.errors import GradientError
 from blockdsl.gradient.composites import composite
 from blockdsl.gradient.registry import vjp
 from blockdsl.gradient.rules.placing import length_of
@@ -43,28 +42,38 @@ def batch_normalization(
     """y = scale z + bias        dx = scale r (g - mean(g) - z mean(g z))        dscale = sum(g z)
 
     In inference form, where mean and variance are inputs, dx = scale r g, dmean = -sum(scale r g)
-    and dvar = -sum(scale r² g z) / 2. Before opset 14 a node with several outputs trains.
+    and dvar = -sum(scale r² g z) / 2. Before opset 14 a node with several outputs trains; before
+    opset 9 spatial=0 normalises every position of a channel by itself.
     """
-    if spatial == 0:
-        raise GradientError(
-            "BatchNormalization with spatial=0 normalises every position by itself, which has no "
-            "gradient rule. Write it with ReduceMean, Sub and Mul, or use spatial=1."
-        )
+    axes = [0] if spatial == 0 else [0, *range(2, x.rank)]
+
+    def spread(statistic: Value) -> Value:
+        return statistic if spatial == 0 else _channels(statistic, x)
+
     if not training_mode and not (x.graph.opset() < 14 and y.declared(1)):
-        return _by_given_statistics(g[0], x, scale, bias, mean, var, epsilon)
-    axes = [0, *range(2, x.rank)]
+        seed, centred = widened(g[0]), widened(x) - spread(widened(mean))
+        root = 1 / (widened(var) + epsilon).sqrt()
+        slope = widened(scale) * root
+        total, aligned = seed.sum(axes), (seed * centred).sum(axes) * root
+        return (
+            (seed * spread(slope)).cast(x.elem_type),
+            aligned.cast(scale.elem_type),
+            total.cast(bias.elem_type),
+            (-slope * total).cast(mean.elem_type),
+            (slope * root * aligned * -0.5).cast(var.elem_type),
+        )
     wide = widened(x)
     z, root = standardized(wide, axes, epsilon)
     rest, total, aligned = through_standardized(widened(g[0]), z, axes)
-    dx = _channels(widened(scale), x) * root * rest
+    dx = spread(widened(scale)) * root * rest
     dmean = dvar = None
     fresh = (1 - momentum) * share_of(wide, axes)
     if g.flows(1):
         dmean = (g[1] * momentum).cast(mean.elem_type)
-        dx = dx + _channels(widened(g[1]) * fresh, x)
+        dx = dx + spread(widened(g[1]) * fresh)
     if g.flows(2):
         dvar = (g[2] * momentum).cast(var.elem_type)
-        dx = dx + z / root * _channels(widened(g[2]) * (2 * fresh), x)
+        dx = dx + z / root * spread(widened(g[2]) * (2 * fresh))
     dscale, dbias = (reshape_like(t, scale) for t in (aligned, total))
     return (
         dx.cast(x.elem_type),
@@ -72,25 +81,6 @@ def batch_normalization(
         dbias.cast(bias.elem_type),
         dmean,
         dvar,
-    )
-
-
-def _by_given_statistics(
-    g: Value, x: Value, scale: Value, bias: Value, mean: Value, var: Value, epsilon: float
-) -> tuple[Value, ...]:
-    """The gradients of batch normalisation in inference form."""
-    axes = [0, *range(2, x.rank)]
-    seed, centred = widened(g), widened(x) - _channels(widened(mean), x)
-    root = 1 / (widened(var) + epsilon).sqrt()
-    slope = widened(scale) * root
-    dx = (seed * _channels(slope, x)).cast(x.elem_type)
-    total, aligned = seed.sum(axes), (seed * centred).sum(axes) * root
-    return (
-        dx,
-        aligned.cast(scale.elem_type),
-        total.cast(bias.elem_type),
-        (-slope * total).cast(mean.elem_type),
-        (slope * root * aligned * -0.5).cast(var.elem_type),
     )
 
 

@@ -27,10 +27,11 @@ class BatchNormalization(OpRun):
         epsilon: float = 1e-5,
         momentum: float = 0.9,
         training_mode: int = 0,
+        spatial: int | None = None,
         **_: Any,
     ) -> tuple[Array, ...]:
         count = len(self.onnx_node.output)
-        axes = tuple(a for a in range(x.ndim) if a != 1)
+        axes = (0,) if spatial == 0 else tuple(a for a in range(x.ndim) if a != 1)
         used_mean, used_var = mean, var
         running: tuple[Array, ...] = ()
         if training_mode or count > 1:
@@ -39,7 +40,7 @@ class BatchNormalization(OpRun):
                 mean * momentum + used_mean * (1 - momentum),
                 var * momentum + used_var * (1 - momentum),
             )
-        column = (-1, *[1] * (x.ndim - 2))
+        column = x.shape[1:] if spatial == 0 else (-1, *[1] * (x.ndim - 2))
         y = (x - used_mean.reshape(column)) / np.sqrt(used_var.reshape(column) + epsilon)
         y = y * scale.reshape(column) + bias.reshape(column)
         return tuple(o.astype(x.dtype) for o in (y, *running, used_mean, used_var)[:count])
