@@ -83,6 +83,8 @@ def _read(tensor: TensorProto, folder: Path) -> None:
     except Exception as error:  # OSError, ValueError, and classes of onnx's C++ part
         file = folder / ExternalDataInfo(tensor).location
         raise _unreadable(tensor, file, error) from error
+    tensor.data_location = TensorProto.DEFAULT  # which not every onnx does itself
+    del tensor.external_data[:]
 
 
 def _unreadable(tensor: TensorProto, file: Path, why: object) -> ModelFileError:

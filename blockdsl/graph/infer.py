@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-from onnx import NodeProto, OperatorSetIdProto, TensorProto, TypeProto, checker, shape_inference
+from onnx import (
+    NodeProto,
+    OperatorSetIdProto,
+    TensorProto,
+    TypeProto,
+    checker,
+    defs,
+    shape_inference,
+)
 
 from blockdsl.errors import GraphError
 from blockdsl.graph.schema import Operator
@@ -44,9 +52,12 @@ def infer_outputs(
         GraphError: The inputs do not fit the operator or each other.
     """
     assert operator.schema is not None
+    schema = operator.schema
+    if operator.name in _INFERRED_AS and not operator.domain:
+        schema = defs.get_schema(_INFERRED_AS[operator.name], operator.version)
     try:
         found = shape_inference.infer_node_outputs(
-            operator.schema,
+            schema,
             cast(NodeProto, _OfPresentInputs(node)),
             dict(types),
             dict(constants),
@@ -77,6 +88,9 @@ class _OfPresentInputs:
         self.input = [name for name in node.input if name]
         self.SerializeToString = node.SerializeToString
 
+
+_INFERRED_AS = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
+"""What ONNX has no inference of (before 1.20), and what has the same."""
 
 _SHAPES_KEPT = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
 """What ONNX infers through its function body, in which the shape of the input is lost."""
