@@ -4,8 +4,8 @@
 
 A script is written in onnxruntime-training's words and leaves what it found in `results`. Under
 blockdsl its three imports are swapped, and nothing else. BLOCKDSL_UPSTREAM_PYTHON is a Python with
-onnxruntime-training-cpu 1.19.2, PyTorch, which that imports, and onnx 1.16.2, which is of its time;
-nothing of blockdsl is imported there, nor need it be installed.
+onnxruntime-training-cpu 1.19.2, PyTorch, which that imports, and onnx 1.17, the newest that it
+knows; nothing of blockdsl is imported there, nor need it be installed.
 """
 
 from __future__ import annotations
