@@ -6,43 +6,18 @@ They, and its own run over them, lie in data/upstream; data/make_upstream.py mak
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 
-from blockdsl import artifacts
-from blockdsl.api import CheckpointState, Module, Optimizer
+from blockdsl.api import CheckpointState, Module
 from blockdsl.errors import EngineError
-from tests.upstream_models import FORWARDS, STEPS, Forward
-
-DATA = Path(__file__).parent / "data" / "upstream"
+from tests.upstream.forwards import FORWARDS, STEPS
+from tests.upstream.ours import DATA, generate, golden, opened, train
 
 forwards = pytest.mark.parametrize("forward", FORWARDS, ids=str)
-
-
-def golden(forward: Forward) -> dict[str, np.ndarray]:
-    with np.load(DATA / forward.name / "run.npz") as file:
-        return dict(file)
-
-
-def opened(forward, engine, checkpoint="checkpoint", folder=DATA):
-    files = forward.files(folder / forward.name)
-    state = CheckpointState.load_checkpoint(files[checkpoint], engine=engine)
-    module = Module(files["training"], state, files["eval"])
-    optimizer = Optimizer(files["optimizer"], module)
-    return state, module, optimizer
-
-
-def train(forward, module, optimizer, steps):
-    losses = []
-    for step in steps:
-        losses.append(float(module(*forward.batch(step))))
-        optimizer.step()
-        module.lazy_reset_grad()
-    return losses
 
 
 def check_end(forward, state, module):
@@ -93,19 +68,6 @@ def test_a_run_over_them_is_resumed(forward, engine, tmp_path):
     losses = train(forward, module, optimizer, range(STEPS // 2, STEPS))
     np.testing.assert_allclose(losses, golden(forward)["losses"][STEPS // 2 :], rtol=1e-4)
     check_end(forward, state, module)
-
-
-def generate(forward, folder):
-    """Artifacts by blockdsl, with the settings of those by onnxruntime-training."""
-    artifacts.generate_artifacts(
-        forward.training_form,
-        requires_grad=forward.trained,
-        frozen_params=list(forward.frozen),
-        loss=artifacts.LossType[forward.loss],
-        optimizer=artifacts.OptimType[forward.optimizer],
-        artifact_directory=folder,
-        prefix=forward.prefix,
-    )
 
 
 @forwards

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.upstream_models import FORWARDS
-from tests.upstream_runs import generate, train
+from tests.upstream.forwards import FORWARDS
+from tests.upstream.theirs import generate, train
 
 HERE = Path(__file__).parent / "upstream"
 

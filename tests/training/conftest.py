@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,6 @@ from tests.engines import available_engines
 from tests.session_models import Artifacts
 
 collect_ignore_glob = [] if "training" in available_engines() else ["test_*.py"]
-# `onnxruntime.training` itself imports torch: what compares with it runs where that is installed.
-if find_spec("torch") is None:
-    collect_ignore_glob.append("test_live.py")
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from onnxruntime.capi import _pybind_state as C  # noqa: N812
 from onnxruntime.capi.onnxruntime_inference_collection import get_ort_device_type
 
 from blockdsl import artifacts, optim
-from tests.test_upstream_artifacts import generate, golden
 from tests.test_zoo_training import ZooLoss, losses_of
-from tests.upstream_models import FORWARDS, STEPS
+from tests.upstream.forwards import FORWARDS, STEPS
+from tests.upstream.ours import generate, golden
 from tests.zoo import ENTRIES
 
 NAMES = (

@@ -1,12 +1,11 @@
 """Blocks of onnxruntime.training.onnxblock and of blockdsl in one process, on one model.
 
-It needs both packages in one environment, PyTorch included: CI's environment `upstream` has them.
+conftest.py says where it runs.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import itertools
 import subprocess
 import sys
@@ -21,12 +20,6 @@ from onnx import TensorProto, helper, numpy_helper, parser
 import blockdsl
 from blockdsl import api
 from blockdsl.errors import GraphError
-from tests.engines import available_engines
-
-if "training" not in available_engines() or importlib.util.find_spec("torch") is None:
-    pytest.skip(
-        "needs onnxruntime-training 1.19.2 and PyTorch, which it imports", allow_module_level=True
-    )
 
 
 @pytest.fixture(scope="module")

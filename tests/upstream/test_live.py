@@ -15,19 +15,18 @@ from onnxruntime.training import artifacts, onnxblock
 from blockdsl.api import CheckpointState, Module
 from blockdsl.errors import EngineError
 from blockdsl.gradient.training_ops import BODIES
-from tests import test_upstream_artifacts as files
-from tests import upstream_runs
-from tests.training.layers import LAYERS
 from tests.training_ops.test_operators import EMITTED
-from tests.upstream_models import FORWARDS, STEPS
+from tests.upstream import ours, theirs
+from tests.upstream.forwards import FORWARDS, STEPS
+from tests.upstream.layers import LAYERS
 
 forwards = pytest.mark.parametrize("forward", FORWARDS, ids=str)
 
 
 @forwards
 def test_it_trains_our_artifacts_as_its_own(forward, tmp_path):
-    files.generate(forward, tmp_path)
-    found, expected = upstream_runs.train(forward, tmp_path), files.golden(forward)
+    ours.generate(forward, tmp_path)
+    found, expected = theirs.train(forward, tmp_path), ours.golden(forward)
     np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-4)
     if forward.name != "batch_norm":  # of which it does not learn the running statistics
         np.testing.assert_allclose(found["eval"], expected["eval"], rtol=1e-4)
@@ -35,9 +34,9 @@ def test_it_trains_our_artifacts_as_its_own(forward, tmp_path):
 
 @forwards
 def test_we_train_its_artifacts_as_it_does(forward, engine, tmp_path):
-    upstream_runs.generate(forward, tmp_path / forward.name)
-    expected = upstream_runs.train(forward, tmp_path / forward.name)
-    np.testing.assert_allclose(expected["losses"], files.golden(forward)["losses"], rtol=1e-5)
+    theirs.generate(forward, tmp_path / forward.name)
+    expected = theirs.train(forward, tmp_path / forward.name)
+    np.testing.assert_allclose(expected["losses"], ours.golden(forward)["losses"], rtol=1e-5)
     check_losses(forward, engine, tmp_path, expected["losses"])
 
 
@@ -52,9 +51,9 @@ def test_we_train_its_artifacts_as_it_does(forward, engine, tmp_path):
 )
 def test_its_optimizers_step_as_there(optimizer, engine, tmp_path):
     forward = FORWARDS[0]
-    upstream_runs.generate(forward, tmp_path / forward.name, optimizer)
-    expected = upstream_runs.train(forward, tmp_path / forward.name)["losses"]
-    assert np.abs(expected - files.golden(forward)["losses"]).max() > 1e-4
+    theirs.generate(forward, tmp_path / forward.name, optimizer)
+    expected = theirs.train(forward, tmp_path / forward.name)["losses"]
+    assert np.abs(expected - ours.golden(forward)["losses"]).max() > 1e-4
     check_losses(forward, engine, tmp_path, expected)
 
 
@@ -74,16 +73,16 @@ def test_its_models_in_the_ort_format(tmp_path):
     models = [tmp_path / f"{kind}_model.ort" for kind in ("training", "eval")]
     state = CheckpointState.load_checkpoint(tmp_path / "checkpoint", engine="training")
     loss = Module(models[0], state, models[1])(*forward.batch(0))
-    np.testing.assert_allclose(loss, files.golden(forward)["losses"][0], rtol=1e-5)
+    np.testing.assert_allclose(loss, ours.golden(forward)["losses"][0], rtol=1e-5)
     state = CheckpointState.load_checkpoint(tmp_path / "checkpoint", engine="session")
     with pytest.raises(EngineError, match=r"training_model.ort' is in the \.ort format"):
         Module(models[0], state)
 
 
 def check_losses(forward, engine, folder, expected):
-    _, module, optimizer = files.opened(forward, engine, folder=folder)
+    _, module, optimizer = ours.opened(forward, engine, folder=folder)
     optimizer.set_learning_rate(forward.rate)
-    losses = files.train(forward, module, optimizer, range(STEPS))
+    losses = ours.train(forward, module, optimizer, range(STEPS))
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
 
 

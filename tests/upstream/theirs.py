@@ -10,7 +10,7 @@ import onnx
 from onnxruntime.training import artifacts
 from onnxruntime.training.api import CheckpointState, Module, Optimizer
 
-from tests.upstream_models import STEPS, Forward
+from tests.upstream.forwards import STEPS, Forward
 
 NEWEST_IR = 10
 """The newest IR version that 1.19.2 reads. It stamps optimizer models with the newest that the
