@@ -328,6 +328,15 @@ def test_shapes_that_small_programs_compute_are_followed():
     assert graph.constant_value("size") == 9
 
 
+@pytest.mark.parametrize("opset", [12, 17])
+@pytest.mark.parametrize("operator", ["GreaterOrEqual", "LessOrEqual"])
+def test_comparisons_that_are_functions_are_typed(operator, opset):
+    with blockdsl.empty_base(opset_version=opset):
+        a, b = blockdsl.input("a", shape=("batch", 3)), blockdsl.input("b", shape=())
+        found = getattr(op, operator)(a, b)
+        assert (found.dtype, found.shape) == (np.bool_, ("batch", 3))
+
+
 # -- older releases of onnx ----------------------------------------------------------------------
 
 

@@ -90,7 +90,8 @@ class _OfPresentInputs:
 
 
 _INFERRED_AS = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
-"""What ONNX has no inference of (before 1.20), and what has the same."""
+"""What ONNX has no inference of (before opset 16, or an onnx before 1.20 at all), and what has the
+same."""
 
 _SHAPES_KEPT = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
 """What ONNX infers through its function body, in which the shape of the input is lost."""
