@@ -12,9 +12,9 @@ from blockdsl.backend import writing
 from blockdsl.backend.engine import Array
 from blockdsl.backend.files import StrPath, is_ort_format, read_model
 from blockdsl.backend.forward import forward_model, is_training_model
-from blockdsl.backend.walk import called_functions, reads
+from blockdsl.backend.walk import ancestors, called_functions
 from blockdsl.errors import EngineError, StateError, UnknownNameError, near
-from blockdsl.graph.walk import all_nodes
+from blockdsl.graph.walk import all_nodes, reads
 
 _SMALL = 4096  # bytes: tensors below this may be shapes, which type inference looks into
 
@@ -61,7 +61,8 @@ def inference_model(
         UnknownNameError: The model has no such tensor.
     """
     _check_names(model.graph, output_names)
-    nodes = _needed(model.graph, output_names)
+    needed = ancestors(model.graph.node, output_names)
+    nodes = [node for index, node in enumerate(model.graph.node) if index in needed]
     used = {name for node in nodes for name in reads(node)} | set(output_names)
 
     result = onnx.ModelProto()
@@ -133,17 +134,6 @@ def _check_names(graph: onnx.GraphProto, output_names: Sequence[str]) -> None:
                 f"{', '.join(repr(o.name) for o in graph.output)}; any tensor of it can be named. "
                 "Please regenerate the eval graph if it should be there."
             )
-
-
-def _needed(graph: onnx.GraphProto, output_names: Sequence[str]) -> list[onnx.NodeProto]:
-    """The nodes that some tensors depend on, in the order of the graph."""
-    wanted = set(output_names)
-    kept = []
-    for node in reversed(graph.node):
-        if not wanted.isdisjoint(name for name in node.output if name):
-            kept.append(node)
-            wanted.update(reads(node))
-    return kept[::-1]
 
 
 def _types(model: onnx.ModelProto, output_names: Sequence[str]) -> dict[str, onnx.ValueInfoProto]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+from onnx import GraphProto, ModelProto, NodeProto
 
-from blockdsl.backend.walk import reads
+from blockdsl.backend.walk import ancestors, is_accumulator, replace_items
 from blockdsl.errors import EngineError
 from blockdsl.graph.layout import BUFFER, RESET
 from blockdsl.graph.schema import MICROSOFT
@@ -34,40 +34,23 @@ def forward_model(model: ModelProto, parameters: Collection[str]) -> ModelProto:
         EngineError: Batch normalisation is spelled out, as training before opset 14 needs it.
     """
     graph = model.graph
-    accumulators = [node for node in graph.node if _is_accumulator(node)]
+    accumulators = [node for node in graph.node if is_accumulator(node)]
     flags = {name for node in accumulators for name in node.output}
     outputs = [value for value in graph.output if value.name not in flags]
     _check_statistics(graph, accumulators, parameters)
-    forward = _ancestors(graph, [value.name for value in outputs])
-    backward = _ancestors(graph, [name for node in accumulators for name in node.input])
+    forward = ancestors(graph.node, [value.name for value in outputs])
+    backward = ancestors(graph.node, [name for node in accumulators for name in node.input])
     kept = [
         node
         for index, node in enumerate(graph.node)
-        if not _is_accumulator(node) and (index in forward or index not in backward)
+        if not is_accumulator(node) and (index in forward or index not in backward)
     ]
     for node in all_nodes(kept):
         _evaluate(node)
     inputs = [v for v in graph.input if v.name != RESET and not v.name.endswith(BUFFER)]
     for container, values in ((graph.node, kept), (graph.output, outputs), (graph.input, inputs)):
-        copies = list(values)
-        del container[:]
-        container.extend(copies)
+        replace_items(container, values)
     return model
-
-
-def _is_accumulator(node: NodeProto) -> bool:
-    return node.op_type == "InPlaceAccumulatorV2" and node.domain == MICROSOFT
-
-
-def _ancestors(graph: GraphProto, names: Iterable[str]) -> set[int]:
-    """The indices of the nodes that some tensors depend on."""
-    wanted, found = set(names), set()
-    for index in reversed(range(len(graph.node))):
-        node = graph.node[index]
-        if not wanted.isdisjoint(filter(None, node.output)):
-            found.add(index)
-            wanted.update(reads(node))
-    return found
 
 
 def _check_statistics(
@@ -96,7 +79,6 @@ def _evaluate(node: NodeProto) -> None:
     if kind == ("", "Dropout") and len(node.input) > 2:
         node.input[2] = ""
     elif kind in _NORMALISATIONS:
-        kept = [AttributeProto.FromString(a.SerializeToString()) for a in node.attribute]
-        del node.output[1:], node.attribute[:]
-        node.attribute.extend(a for a in kept if a.name != "training_mode")
+        del node.output[1:]
+        replace_items(node.attribute, [a for a in node.attribute if a.name != "training_mode"])
         node.domain, node.op_type = "", "BatchNormalization"

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from onnx import GraphProto, NodeProto
 
-from blockdsl.backend.walk import reads
 from blockdsl.graph.tensor import TensorType, is_static
+from blockdsl.graph.walk import reads
 
 # Kernels that read each element before they write the element at the same place. The runtime's
 # optimizer fuses none of them into a kernel that does otherwise, unless an operator outside these
@@ -47,7 +47,7 @@ class InPlaceCheck:
         self._producer: dict[str, int] = {}
         self._consumers: dict[str, list[int]] = {}
         for index, node in enumerate(self._nodes):
-            for name in dict.fromkeys(filter(None, reads(node))):
+            for name in reads(node):
                 self._consumers.setdefault(name, []).append(index)
             for name in filter(None, node.output):
                 self._producer[name] = index

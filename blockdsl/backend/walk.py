@@ -1,24 +1,29 @@
-"""Questions about nodes that have subgraphs and call functions."""
+"""Questions about the nodes of artifacts, and changes to their lists."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from onnx import FunctionProto, ModelProto, NodeProto
 
-from blockdsl.graph.walk import all_nodes, subgraphs
+from blockdsl.graph.schema import MICROSOFT
+from blockdsl.graph.walk import all_nodes, reads
 
 
-def reads(node: NodeProto) -> Iterator[str]:
-    """The tensors a node reads, those that its subgraphs take from the graph around it included.
+def is_accumulator(node: NodeProto) -> bool:
+    """Whether a node adds a gradient to a buffer, or writes a statistic."""
+    return node.op_type == "InPlaceAccumulatorV2" and node.domain == MICROSOFT
 
-    Names that belong to a subgraph alone are given too: they name nothing outside of it.
-    """
-    yield from node.input
-    for graph in subgraphs(node):
-        yield from (output.name for output in graph.output)
-        for inner in graph.node:
-            yield from reads(inner)
+
+def ancestors(nodes: Sequence[NodeProto], names: Iterable[str]) -> set[int]:
+    """The indices of the nodes, which are in order, that some tensors depend on."""
+    wanted, found = set(names), set()
+    for index in reversed(range(len(nodes))):
+        if not wanted.isdisjoint(filter(None, nodes[index].output)):
+            found.add(index)
+            wanted.update(reads(nodes[index]))
+    return found
 
 
 def called_functions(model: ModelProto, nodes: Sequence[NodeProto]) -> list[FunctionProto]:
@@ -33,3 +38,10 @@ def called_functions(model: ModelProto, nodes: Sequence[NodeProto]) -> list[Func
                 called.add(key)
                 pending.extend(functions[key].node)
     return [function for key, function in functions.items() if key in called]
+
+
+def replace_items(container: Any, kept: Iterable[Any]) -> None:
+    """Set a repeated field to some of its own elements; they survive its being emptied."""
+    copies = list(kept)
+    del container[:]
+    container.extend(copies)

@@ -10,9 +10,8 @@ gradients become outputs. Two forms are made, each of which runs the batch once:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from onnx import (
@@ -25,11 +24,11 @@ from onnx import (
     numpy_helper,
 )
 
-from blockdsl.backend.walk import called_functions, reads
+from blockdsl.backend.walk import called_functions, is_accumulator, replace_items
 from blockdsl.errors import EngineError, near
 from blockdsl.graph.layout import BUFFER, RESET
-from blockdsl.graph.schema import MICROSOFT
 from blockdsl.graph.tensor import TensorType
+from blockdsl.graph.walk import all_nodes, reads
 
 _FLOAT_SUMS = {TensorProto.BFLOAT16}  # types that the CPU cannot add
 
@@ -76,7 +75,7 @@ def overwrite_form(model: ModelProto, parameters: Collection[str]) -> TrainingGr
     accumulators: list[NodeProto] = []
     nodes: list[NodeProto] = []
     for node in graph.node:
-        (accumulators if _is_accumulator(node) else nodes).append(node)
+        (accumulators if is_accumulator(node) else nodes).append(node)
         if node.op_type == "Constant" and not node.domain:
             constants[node.output[0]] = node.attribute[0].t
 
@@ -114,7 +113,7 @@ def overwrite_form(model: ModelProto, parameters: Collection[str]) -> TrainingGr
         (graph.output, outputs),
         (model.functions, functions),
     ):
-        _replace(container, kept)
+        replace_items(container, kept)
     return result
 
 
@@ -146,8 +145,8 @@ def accumulate_form(training: TrainingGraph) -> tuple[ModelProto, dict[str, str]
         nodes.append(node)
         for name in node.output:
             nodes += additions.get(name, [])
-    _replace(graph.node, nodes)
-    _replace(graph.output, [sums.get(v.name, v) for v in graph.output])
+    replace_items(graph.node, nodes)
+    replace_items(graph.output, [sums.get(v.name, v) for v in graph.output])
     return model, old, new
 
 
@@ -158,7 +157,7 @@ class _Names:
         self, nodes: Collection[NodeProto], others: Collection[str], taken: Collection[str]
     ) -> None:
         self._made = {name for node in nodes for name in node.output}
-        self._known = {*self._made, *others, *(n for node in nodes for n in reads(node))}
+        self._known = {*others, *(n for x in all_nodes(nodes) for n in (*x.input, *x.output))}
         self._taken = set(taken)
         self.identities: list[NodeProto] = []
         self.last = ""
@@ -183,10 +182,6 @@ class _Names:
             name = f"{wanted}.{count}"
         self._known.add(name)
         return name
-
-
-def _is_accumulator(node: NodeProto) -> bool:
-    return node.op_type == "InPlaceAccumulatorV2" and node.domain == MICROSOFT
 
 
 def _check_overwrites(node: NodeProto, flag: str, constants: dict[str, TensorProto]) -> None:
@@ -242,10 +237,3 @@ def _tensor_type(value: ValueInfoProto) -> TensorType:
     if kind is None:
         raise EngineError(f"The training model's parameter '{value.name}' is not a tensor.")
     return kind
-
-
-def _replace(container: Any, kept: Iterable[Any]) -> None:
-    """Set a repeated field to some of its own elements; they survive its being emptied."""
-    copies = list(kept)
-    del container[:]
-    container.extend(copies)
