@@ -43,6 +43,26 @@ def input_specs(model: onnx.ModelProto, names: Iterable[str] | None = None) -> l
     return list(specs.values()) if names is None else [specs[n] for n in names if n in specs]
 
 
+def by_position(names: Sequence[str], inputs: Any, what: str) -> dict[str, Any]:
+    """Inputs that are given in order, or the only one, by their names.
+
+    Args:
+        names: The names.
+        inputs: A list or tuple of inputs, or the only one.
+        what: What takes them, for an error message: "model".
+
+    Raises:
+        FeedError: They are not as many.
+    """
+    values = inputs if isinstance(inputs, list | tuple) else [inputs]
+    if len(values) != len(names):
+        raise FeedError(
+            f"The {what} takes {len(names)} input{'s' * (len(names) != 1)} ({', '.join(names)}) "
+            f"but was given {len(values)}."
+        )
+    return dict(zip(names, values, strict=True))
+
+
 def check_feeds(
     specs: Sequence[InputSpec], values: Sequence[Any], model: str = "model"
 ) -> list[Any]:

@@ -11,6 +11,7 @@ from onnx import ModelProto, NodeProto, TypeProto, ValueInfoProto, defs, helper
 from onnx.backend.base import Backend, BackendRep
 
 from blockdsl.backend.engine import Array
+from blockdsl.backend.feeds import by_position
 from blockdsl.backend.files import StrPath
 from blockdsl.backend.providers import Device, load_runtime, runtime_limits
 from blockdsl.backend.values import as_array, is_ort_value, is_text
@@ -107,6 +108,11 @@ class OnnxBackend(Backend):
 
         Returns:
             The outputs, as a named tuple that also takes names as indices.
+
+        Raises:
+            ModelFileError: The file is missing or no model.
+            EngineError: The runtime lacks the device, refuses the model or fails.
+            FeedError: The inputs do not fit the model.
         """
         return cls.prepare(model, device, **kwargs).run(inputs)
 
@@ -131,7 +137,11 @@ class OnnxBackend(Backend):
                 runtime knows; the rest as of `prepare`.
 
         Returns:
-            The outputs that the node has a name for.
+            The outputs that the node has a name for, as a named tuple.
+
+        Raises:
+            FeedError: There is another number of inputs, or one that is no tensor or sequence.
+            EngineError: The runtime lacks the device or the operator, or fails.
 
         Example:
             >>> node = helper.make_node("TopK", ["x", "k"], ["values", "indices"])
@@ -140,29 +150,19 @@ class OnnxBackend(Backend):
         """
         names = list(dict.fromkeys(name for name in node.input if name))
         if not isinstance(inputs, dict):
-            inputs = _by_position(node, inputs)
-        given = [ValueInfoProto(name=n, type=_type_of(inputs[n], n)) for n in names if n in inputs]
+            given = [name for name in node.input if name]
+            inputs = by_position(given, inputs, f"node {node.op_type}")
+        fed = [ValueInfoProto(name=n, type=_type_of(inputs[n], n)) for n in names if n in inputs]
         made = [ValueInfoProto(name=name) for name in node.output if name]
         for value, (dtype, shape) in zip(made, outputs_info or (), strict=False):
             value.type.CopyFrom(helper.make_tensor_type_proto(elem_type_of(dtype), shape))
         opset = int(kwargs.get("opset_version") or runtime_limits().opset)
         model = helper.make_model(
-            helper.make_graph([node], "node", given, made),
+            helper.make_graph([node], "node", fed, made),
             opset_imports=_opsets(node, opset),
             ir_version=runtime_limits().ir_version,
         )
         return cls.run_model(model, inputs, device, **kwargs)
-
-
-def _by_position(node: NodeProto, inputs: Any) -> dict[str, Any]:
-    names = [name for name in node.input if name]
-    values = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
-    if len(values) != len(names):
-        raise FeedError(
-            f"The node {node.op_type} takes {len(names)} inputs ({', '.join(names)}) but was given "
-            f"{len(values)}."
-        )
-    return dict(zip(names, values, strict=True))
 
 
 def _type_of(value: Any, name: str) -> TypeProto:

@@ -26,6 +26,12 @@ def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
             yield from all_nodes(graph.node)
 
 
+def nodes_of(model: ModelProto) -> Iterator[NodeProto]:
+    """The nodes of a model: those of its graph and functions, and of their subgraphs."""
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        yield from all_nodes(nodes)
+
+
 def inputs_of(node: NodeProto) -> Iterable[str]:
     """What a node reads; for one with bodies, what these read of the scope around it too."""
     return reads(node) if node.op_type in WITH_BODIES else filter(None, node.input)
@@ -73,7 +79,6 @@ def default_domain(model: ModelProto) -> None:
                 del model.opset_import[i]
             else:
                 model.opset_import[i].domain = ""
-    for nodes in (model.graph.node, *(function.node for function in model.functions)):
-        for node in all_nodes(nodes):
-            if node.domain == "ai.onnx":
-                node.domain = ""
+    for node in nodes_of(model):
+        if node.domain == "ai.onnx":
+            node.domain = ""

@@ -12,7 +12,7 @@ from onnx import ModelProto
 from onnx.backend.base import BackendRep, namedtupledict
 
 from blockdsl.backend.buffer import is_native, to_array, wrap
-from blockdsl.backend.feeds import check_feeds
+from blockdsl.backend.feeds import by_position, check_feeds
 from blockdsl.backend.files import StrPath, is_ort_format
 from blockdsl.backend.providers import Device
 from blockdsl.backend.reason import reason
@@ -117,13 +117,7 @@ class PreparedModel(BackendRep):
                         f"The {MODEL} has no input '{name}'. {near(str(name), names + defaults)}"
                     )
             return dict(inputs)
-        values = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
-        if len(values) != len(names):
-            raise FeedError(
-                f"The {MODEL} takes {len(names)} inputs ({', '.join(names)}) but was given "
-                f"{len(values)}."
-            )
-        return dict(zip(names, values, strict=True))
+        return by_position(names, inputs, MODEL)
 
 
 def _as_feed(value: Any) -> Any:
