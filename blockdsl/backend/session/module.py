@@ -35,7 +35,7 @@ class SessionModule:
     Args:
         state: The parameters; modules may share one.
         train_model: The training model.
-        eval_model: The evaluation model, needed for evaluation and export.
+        eval_model: The evaluation model, needed for evaluation.
         device: Where everything runs.
         options: The user's session options.
     """
