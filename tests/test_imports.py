@@ -66,10 +66,6 @@ def shown(file: Path) -> str:
     return file.relative_to(PACKAGE).as_posix()
 
 
-def test_every_layer_is_listed():
-    assert {layer_of(file) for file in FILES} - {"__init__"} == LAYERS.keys()
-
-
 def test_every_module_has_a_layer():
     assert {layer_of(file) for file in FILES} - {"__init__"} == set(LAYERS)
 
