@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 import blockdsl
 from blockdsl import loss
 from blockdsl.artifacts import LossType
+from blockdsl.backend.seed import unrepeatable
 from blockdsl.graph import Graph, op
 from tests.runs import Run, forward, generate, normal, weight
 
@@ -81,6 +82,23 @@ def test_dropout_in_a_branch_is_off_in_evaluation(tmp_path, engine):
     run = Run(generate(tmp_path, forward(build, ("batch", 4))), engine)
     assert len({float(run.evaluate(X, TARGET)) for _ in range(5)}) == 1
     assert len({float(run.module(X, TARGET)) for _ in range(5)}) > 1
+
+
+def test_dropout_in_a_function_that_a_branch_calls(tmp_path, engine):
+    text = CALLS.format(
+        body="""h = MatMul(x, w)  norm = ReduceL2<keepdims = 0>(x)  positive = Cast<to = 9>(norm)
+        y = If (positive) <
+            then_branch = a () => (float[batch, 3] p) { p = own.outer(h, ratio, train) },
+            else_branch = c () => (float[batch, 3] q) { q = Identity(h) }>"""
+    )
+    model = parsed(text, w=(4, 3))
+    model.functions[1].node[0].attribute.append(helper.make_attribute("seed", 7))
+    for name, value in (("ratio", np.float32(0.5)), ("train", np.array(True))):
+        model.graph.initializer.append(numpy_helper.from_array(value, name))
+    run = Run(generate(tmp_path, model), engine)
+    assert run.evaluate(X, TARGET) == run.evaluate(X, TARGET)
+    assert len({float(run.module(X, TARGET)) for _ in range(5)}) > 1
+    assert unrepeatable(tmp_path / "training_model.onnx") == []
 
 
 def test_batch_norm_in_a_function_has_running_statistics(tmp_path, engine):

@@ -6,9 +6,10 @@ import numpy as np
 
 from blockdsl.backend.files import StrPath, is_ort_format, read_model
 from blockdsl.backend.providers import load_runtime
+from blockdsl.backend.walk import called_functions
 from blockdsl.errors import StateError
 from blockdsl.graph.random import draws_by_itself
-from blockdsl.graph.walk import nodes_of
+from blockdsl.graph.walk import all_nodes
 
 
 def set_seed(*numbers: int) -> None:
@@ -50,5 +51,7 @@ def unrepeatable(path: StrPath) -> list[str]:
     if is_ort_format(path):
         return []
     model = read_model(path, "training model", weights=False)
-    drawing = filter(draws_by_itself, nodes_of(model))
-    return [f"{node.op_type} {node.name!r}" for node in drawing]
+    called = called_functions(model, model.graph.node)
+    parts = (model.graph.node, *(function.node for function in called))
+    nodes = (node for part in parts for node in all_nodes(part))
+    return [f"{node.op_type} {node.name!r}" for node in nodes if draws_by_itself(node)]

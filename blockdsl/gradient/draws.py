@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from blockdsl.errors import GradientError
-from blockdsl.gradient.functions import inlined
+from blockdsl.gradient.functions import inline_calls, take_names
 from blockdsl.graph.model import Graph
 from blockdsl.graph.random import is_random
 from blockdsl.graph.tensor import FLOATS
@@ -29,9 +29,7 @@ def keep_draws(graph: Graph, path: Sequence[NodeProto]) -> bool:
         Whether anything was changed.
     """
     drawing = [n for n in path if any(_hold_draws(graph, body.node) for body in subgraphs(n))]
-    for node in all_nodes(drawing):  # what is added inside bodies needs names of its own there
-        for name in (*node.input, *node.output):
-            graph.names.take(name)
+    take_names(graph, drawing)
     changed = [_keep(graph, node) for node in drawing]
     if any(changed):
         graph.replace_nodes(graph.proto.graph.node)
@@ -53,7 +51,7 @@ def _keep(graph: Graph, node: NodeProto) -> bool:
     """Add what the bodies of a node draw to its outputs, unless it is there already."""
     bodies, added = list(subgraphs(node)), []
     for body in bodies:
-        _inline_draws(graph, body)
+        inline_calls(graph, body, lambda function: _hold_draws(graph, function.node))
         for child in body.node:
             if any(subgraphs(child)):
                 _keep(graph, child)
@@ -136,20 +134,6 @@ def _states(node: NodeProto) -> int:
         slices: int = next(a.i for a in node.attribute if a.name == "num_scan_inputs")
         return len(node.input) - slices
     return 0
-
-
-def _inline_draws(graph: Graph, body: GraphProto) -> None:
-    """Put the bodies of functions that draw in the place of their calls."""
-    while True:
-        calls = ((i, graph.function_of(child)) for i, child in enumerate(body.node))
-        found = next(((i, f) for i, f in calls if f and _hold_draws(graph, f.node)), None)
-        if found is None:
-            return
-        i, function = found
-        nodes = [*body.node[:i], *inlined(graph, body.node[i], function), *body.node[i + 1 :]]
-        copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
-        del body.node[:]
-        body.node.extend(copies)
 
 
 def _hold_draws(graph: Graph, nodes: Iterable[NodeProto]) -> bool:

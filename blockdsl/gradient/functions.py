@@ -6,7 +6,7 @@ by its body, and the body is differentiated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, helper
@@ -43,6 +43,8 @@ def expanded(graph: Graph, node: NodeProto) -> list[NodeProto] | None:
 def expand_calls(graph: Graph, operators: Collection[str]) -> None:
     """Replace calls of the model's functions by their bodies, as far as these use some operators.
 
+    Calls in the bodies of `If`, `Loop` and `Scan` are replaced, too.
+
     Args:
         graph: The graph.
         operators: Operators of the default domain. What uses them through another function counts.
@@ -55,18 +57,50 @@ def expand_calls(graph: Graph, operators: Collection[str]) -> None:
             if any((node.domain, node.op_type) in using for node in all_nodes(function.node)):
                 using.add((function.domain, function.name))
     using -= {("", name) for name in operators}
-    while any((node.domain, node.op_type) in using for node in graph.proto.graph.node):
+
+    def calls(node: NodeProto) -> bool:
+        return (node.domain, node.op_type) in using
+
+    while any(map(calls, graph.proto.graph.node)):
         graph.replace_nodes(
             [
                 inner
                 for node in graph.proto.graph.node
-                for inner in (
-                    (expanded(graph, node) or [node])
-                    if (node.domain, node.op_type) in using
-                    else [node]
-                )
+                for inner in ((expanded(graph, node) or [node]) if calls(node) else [node])
             ]
         )
+    if any(map(calls, all_nodes(graph.proto.graph.node))):
+        take_names(graph, graph.proto.graph.node)
+        for node in all_nodes(graph.proto.graph.node):
+            for body in subgraphs(node):
+                inline_calls(graph, body, lambda f: (f.domain, f.name) in using)
+
+
+def take_names(graph: Graph, nodes: Iterable[NodeProto]) -> None:
+    """Note the names in bodies: what is added inside needs others."""
+    for node in all_nodes(nodes):
+        for name in (*node.input, *node.output):
+            graph.names.take(name)
+
+
+def inline_calls(graph: Graph, body: GraphProto, chosen: Callable[[FunctionProto], bool]) -> None:
+    """Put what functions are made of in the place of their calls in a body, not in its bodies.
+
+    Args:
+        graph: The graph; it has noted the names in the body.
+        body: The body of an `If`, `Loop` or `Scan`.
+        chosen: Says of which functions.
+    """
+    while True:
+        calls = ((i, graph.function_of(child)) for i, child in enumerate(body.node))
+        found = next(((i, f) for i, f in calls if f and chosen(f)), None)
+        if found is None:
+            return
+        i, function = found
+        nodes = [*body.node[:i], *inlined(graph, body.node[i], function), *body.node[i + 1 :]]
+        copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
+        del body.node[:]
+        body.node.extend(copies)
 
 
 def _schema_body(graph: Graph, node: NodeProto, form: Operator) -> FunctionProto | None:
