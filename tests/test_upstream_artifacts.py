@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 
 from blockdsl.api import CheckpointState, Module
+from blockdsl.backend.export import export_for_inference
 from blockdsl.errors import EngineError
 from tests.upstream.forwards import FORWARDS, STEPS
 from tests.upstream.ours import DATA, generate, golden, opened, train
@@ -114,6 +115,21 @@ def test_their_evaluation_models_are_exported(engine, tmp_path):
     assert np.abs(outputs[0] - outputs[1]).max() > 0
 
 
+@forwards
+def test_without_their_evaluation_models_the_same_is_exported(forward, engine, tmp_path):
+    state, module, _ = opened(forward, engine)
+    module.export_model_for_inferencing(tmp_path / "eval.onnx", ["y"])
+    training = Module(forward.files(DATA / forward.name)["training"], state)
+    training.export_model_for_inferencing(tmp_path / "training.onnx", ["y"])
+    (x, _), outputs = forward.batch(0), []
+    for name in ("eval", "training"):
+        path = tmp_path / f"{name}.onnx"
+        assert not {node.domain for node in onnx.load(path).graph.node} - {"", "ai.onnx"}
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        outputs.append(session.run(["y"], {"x": x})[0])
+    np.testing.assert_array_equal(*outputs)
+
+
 def changed(forward, tmp_path, change):
     """A copy of artifacts whose training model is changed."""
     folder = tmp_path / forward.name
@@ -179,6 +195,23 @@ def test_an_operator_without_a_body_is_named(op_type, domain, message, tmp_path)
     changed(forward, tmp_path, change)
     with pytest.raises(EngineError, match=message):
         opened(forward, "session", folder=tmp_path)
+
+
+def test_an_operator_without_a_body_is_not_exported(tmp_path):
+    forward = by_name("cnn")
+
+    def change(model):
+        node = next(node for node in model.graph.node if node.op_type == "Relu")
+        node.op_type, node.domain, node.name = "ATen", "org.pytorch.aten", "here"
+
+    changed(forward, tmp_path, change)
+    files = forward.files(tmp_path / forward.name)
+    message = r"of '.*training_model.onnx': org.pytorch.aten::ATen \(node 'here'\) has no plain"
+    values = {t.name: onnx.numpy_helper.to_array(t) for t in forward.model.graph.initializer}
+    with pytest.raises(EngineError, match=message):
+        export_for_inference(
+            files["training"], tmp_path / "made.onnx", ["y"], forward.weights, values.get
+        )
 
 
 def test_an_attribute_without_a_body_is_named(tmp_path):

@@ -11,9 +11,17 @@ from onnx import helper, numpy_helper
 from blockdsl.backend import writing
 from blockdsl.backend.engine import Array
 from blockdsl.backend.files import StrPath, is_ort_format, read_model
+from blockdsl.backend.foreign import replace_foreign_operators
 from blockdsl.backend.forward import forward_model, is_training_model
 from blockdsl.backend.walk import ancestors, called_functions
-from blockdsl.errors import EngineError, StateError, UnknownNameError, near
+from blockdsl.errors import (
+    EngineError,
+    GradientError,
+    GraphError,
+    StateError,
+    UnknownNameError,
+    near,
+)
 from blockdsl.graph.walk import all_nodes, reads
 
 _SMALL = 4096  # bytes: tensors below this may be shapes, which type inference looks into
@@ -34,6 +42,10 @@ def export_for_inference(
         output_names: What the inference model returns: any tensors of the source, in order.
         parameter_names: The inputs of the source that are parameters.
         value_of: Gives the current value of a parameter.
+
+    Raises:
+        EngineError: The source is in the `.ort` format, or cannot be turned to inference.
+        UnknownNameError: The source has no such tensor.
     """
     if is_ort_format(source):
         raise EngineError(
@@ -44,7 +56,15 @@ def export_for_inference(
     model = read_model(source)
     if is_training_model(model.graph):
         model = forward_model(model, parameter_names)
-    write_model(inference_model(model, output_names, parameter_names, value_of), path)
+    made = inference_model(model, output_names, parameter_names, value_of)
+    try:
+        replace_foreign_operators(made)
+    except (GradientError, GraphError) as error:
+        raise EngineError(
+            f"No inference model can be made of '{os.fspath(source)}': {error} Make the module "
+            "with the eval model: `Module(..., eval_model_uri='eval_model.onnx')`."
+        ) from error
+    write_model(made, path)
 
 
 def inference_model(
