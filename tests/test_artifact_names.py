@@ -38,6 +38,7 @@ def generate(folder, made, **settings):
         (("w", "w_grad"), "the gradient of 'w', and the parameter 'w_grad'"),
         (("w_grad", "w"), "the parameter 'w_grad', and the gradient of 'w'"),
         (("w", "w.momentum0"), "the momentum0 of 'w', and the parameter 'w.momentum0'"),
+        (("w", "w_grad.out"), "the clipped gradient of 'w', and the parameter 'w_grad.out'"),
         (("w", "w.out"), "the new value of 'w', and the parameter 'w.out'"),
         (("w", "lazy_reset_grad"), "a tensor of the forward model, and the input that resets"),
         (("w", "w_grad.accumulation.buffer"), "input that the gradient of 'w' is added to"),

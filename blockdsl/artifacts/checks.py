@@ -77,6 +77,7 @@ def _optimizer_names(trained: Sequence[str], slots: Sequence[str]) -> Iterator[M
     for name in trained:
         yield name, f"the parameter {name!r}"
         yield f"{name}_grad", f"the gradient of {name!r}"
+        yield f"{name}_grad{NEW}", f"the clipped gradient of {name!r}"
         yield f"{name}{NEW}", f"the new value of {name!r}"
         for slot in slots:
             yield f"{name}.{slot}", f"the {slot} of {name!r}"
