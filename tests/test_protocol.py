@@ -81,6 +81,22 @@ def test_models_by_path_with_weights_beside_them(tmp_path):
     np.testing.assert_array_equal(product, weight**2)
 
 
+def test_models_by_path_with_weights_of_bodies_beside_them(tmp_path):
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, 2] x, bool c) => (float[n, 2] y) {
+      y = If (c) <
+        then_branch = t () => (float[n, 2] p) { p = Mul(x, w) },
+        else_branch = e () => (float[n, 2] q) { q = Identity(x) }
+      >
+    }""")
+    branch = next(a.g for a in model.graph.node[0].attribute if a.name == "then_branch")
+    branch.initializer.append(numpy_helper.from_array(B, "w"))
+    path = tmp_path / "model.onnx"
+    onnx.save_model(model, path, save_as_external_data=True, location="weights", size_threshold=0)
+    assert (tmp_path / "weights").stat().st_size >= B.nbytes
+    np.testing.assert_array_equal(backend.run_model(path, [X, np.array(True)]).y, X * B)
+
+
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.int4, ml_dtypes.float8_e5m2])
 def test_types_that_numpy_has_not(dtype):
     x = np.asarray([1, -2, 3], dtype)

@@ -43,10 +43,19 @@ def read_mapped(path: StrPath, what: str = "model") -> tuple[ModelProto, dict[st
             _read(tensor, folder)
         else:
             mapped[tensor.name] = array
+    read_inner(model, folder)
+    return model, mapped
+
+
+def read_inner(model: ModelProto, folder: Path) -> None:
+    """Read the external tensors that are no initializers of the graph itself into the model.
+
+    Raises:
+        ModelFileError: A file cannot be read.
+    """
     for tensor in _other_tensors(model):
         if tensor.data_location == TensorProto.EXTERNAL:
             _read(tensor, folder)
-    return model, mapped
 
 
 def external_weights(model: ModelProto, folder: Path) -> Iterator[tuple[TensorProto, Array]]:

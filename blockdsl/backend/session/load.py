@@ -19,7 +19,7 @@ from blockdsl.backend.feeds import InputSpec
 from blockdsl.backend.files import StrPath, is_ort_format, read_model
 from blockdsl.backend.providers import Device, runtime_limits
 from blockdsl.backend.reason import reason
-from blockdsl.backend.weights import external_weights
+from blockdsl.backend.weights import external_weights, read_inner
 from blockdsl.errors import EngineError, ModelFileError
 from blockdsl.graph.tensor import TensorType
 from blockdsl.graph.walk import all_nodes
@@ -40,7 +40,8 @@ class OpenSession:
 def load_rewritable(path: StrPath, what: str) -> ModelProto:
     """Read a model that the session engine rewrites before it runs it.
 
-    Large weights in separate files stay there: `open_session` hands them to the runtime.
+    Large weights of the graph in separate files stay there: `open_session` hands them to the
+    runtime. Those in bodies are read.
 
     Raises:
         ModelFileError: The file is missing or no model.
@@ -56,6 +57,7 @@ def load_rewritable(path: StrPath, what: str) -> ModelProto:
     for tensor, array in external_weights(model, Path(path).parent):
         if array.nbytes <= INLINE_BYTES:
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    read_inner(model, Path(path).parent)
     return model
 
 
