@@ -84,6 +84,24 @@ def test_dropout_in_a_branch_is_off_in_evaluation(tmp_path, engine):
     assert len({float(run.module(X, TARGET)) for _ in range(5)}) > 1
 
 
+@pytest.mark.parametrize("name", ["Dropout", "Bernoulli"])
+def test_a_function_that_is_named_like_an_operator_that_draws(tmp_path, engine, name):
+    text = f"""<ir_version: 8, opset_import: ["": 17, "own": 1]>
+    g (float[batch, 4] x) => (float[batch, 3] y) {{
+      norm = ReduceL2<keepdims = 0>(x)  positive = Cast<to = 9>(norm)  h = MatMul(x, w)
+      y = If (positive) <
+        then_branch = a () => (float[batch, 3] p) {{ p = own.{name} <seed = 3> (h, norm, norm) }},
+        else_branch = c () => (float[batch, 3] q) {{ q = Identity(h) }}>
+    }}
+    <domain: "own", opset_import: ["": 17]>
+    {name} <seed> (x, a, b) => (y) {{
+      s = Constant <value_int: int = @seed> ()  f = CastLike (s, x)  y = Mul (x, f) }}"""
+    model = parsed(text, w=(4, 3))
+    run = Run(generate(tmp_path, model), engine)
+    assert run.evaluate(X, TARGET) == run.module(X, TARGET)
+    assert unrepeatable(tmp_path / "training_model.onnx") == []
+
+
 def test_dropout_in_a_function_that_a_branch_calls(tmp_path, engine):
     text = CALLS.format(
         body="""h = MatMul(x, w)  norm = ReduceL2<keepdims = 0>(x)  positive = Cast<to = 9>(norm)

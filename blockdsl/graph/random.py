@@ -15,6 +15,8 @@ _GENERATORS = frozenset(
 
 def is_random(node: NodeProto) -> bool:
     """Whether a node draws at random; dropout does where it may train."""
+    if node.domain not in ("", "ai.onnx"):  # exporters name functions after operators
+        return False
     return node.op_type in _GENERATORS or (node.op_type == "Dropout" and any(node.input[2:]))
 
 
@@ -26,7 +28,7 @@ def draws_by_itself(node: NodeProto) -> bool:
 
 def share_generator(node: NodeProto) -> None:
     """Let a node draw from the generator of the process if its operator can."""
-    if node.op_type == "Dropout":
+    if node.op_type == "Dropout" and is_random(node):
         kept = [attribute for attribute in node.attribute if attribute.name != "seed"]
         del node.attribute[:]
         node.attribute.extend(kept)
