@@ -87,6 +87,13 @@ MODELS = {
         GraphError,
         "The forward model is not valid ONNX: .*w.*3 bytes",
     ),
+    "a damaged shape": (
+        linear(
+            initializer=lambda f: f.add(name="to", data_type=7, dims=[2], raw_data=b"123"),
+        ),
+        GraphError,
+        r"The constant 'to' is damaged: its values do not fill the shape \(2,\)\. Write it anew",
+    ),
     "written twice": (
         linear(node=append(op_type="Neg", inputs=["x"], outputs=["Add"])),
         BlockError,

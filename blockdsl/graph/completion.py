@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 
-from onnx import NodeProto, TensorProto, TensorShapeProto, TypeProto, numpy_helper
+from onnx import NodeProto, TensorProto, TensorShapeProto, TypeProto
 
 from blockdsl.graph.fold import Known, as_tensor, fold, known, reshaped
-from blockdsl.graph.tensor import TensorType
+from blockdsl.graph.tensor import FLOATS, TensorType, array_of
 
 Types = MutableMapping[str, TypeProto]
 
@@ -33,7 +33,7 @@ def complete(
     """
     integers: dict[str, Known] = {}
     for name, tensor in constants.items():
-        value = known(numpy_helper.to_array(tensor))
+        value = None if tensor.data_type in FLOATS else known(array_of(tensor))
         if value is not None:
             integers[name] = value
     news: set[str] = set()

@@ -24,7 +24,6 @@ from onnx import (
     ValueInfoProto,
     checker,
     helper,
-    numpy_helper,
 )
 
 from blockdsl.errors import GraphError, UnknownNameError, near
@@ -35,7 +34,7 @@ from blockdsl.graph.fold import Known, as_tensor, fold, folds, known
 from blockdsl.graph.infer import infer_outputs
 from blockdsl.graph.naming import Namer
 from blockdsl.graph.schema import Operator
-from blockdsl.graph.tensor import TensorType
+from blockdsl.graph.tensor import TensorType, array_of
 from blockdsl.graph.walk import WITH_BODIES, default_domain, reads
 
 
@@ -107,7 +106,7 @@ class Index:
     def constant_value(self, name: str) -> np.ndarray | None:
         """The value of a small constant, `None` if the tensor is not one."""
         tensor = self._constants.get(name)
-        return None if tensor is None else numpy_helper.to_array(tensor)
+        return None if tensor is None else array_of(tensor)
 
     def make_variable(self, name: str) -> None:
         """Forget the value of a tensor, which is to be changed."""

@@ -9,9 +9,9 @@ from functools import cache
 
 import numpy as np
 import onnx
-from onnx import TensorProto, TypeProto, helper
+from onnx import TensorProto, TypeProto, helper, numpy_helper
 
-from blockdsl.errors import OpError
+from blockdsl.errors import GraphError, OpError
 
 Dim = int | str | None
 Shape = tuple[Dim, ...]
@@ -95,6 +95,21 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
     if which == "dim_value":
         return int(dim.dim_value)
     return dim.dim_param or None if which == "dim_param" else None
+
+
+def array_of(tensor: TensorProto) -> np.ndarray:
+    """The value of a constant.
+
+    Raises:
+        GraphError: It is damaged.
+    """
+    try:
+        return numpy_helper.to_array(tensor)
+    except ValueError as error:
+        raise GraphError(
+            f"The constant {tensor.name!r} is damaged: its values do not fill the shape "
+            f"{tuple(tensor.dims)}. Write it anew: onnx.numpy_helper.from_array."
+        ) from error
 
 
 @cache
