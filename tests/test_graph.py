@@ -126,6 +126,26 @@ def test_hand_appended_nodes_are_seen(graph):
     assert (graph.value("y") * 2).shape == ("batch", 3)
 
 
+@pytest.mark.parametrize(
+    ("kind", "declared", "shape"),
+    [
+        (FLOAT, ["batch", 3], ("batch", 3)),
+        (FLOAT, ["batch", 3, 1], ("batch", 3, 1)),
+        (INT64, ["batch", 3], None),
+    ],
+    ids=str,
+)
+def test_a_node_appended_by_hand_has_the_shape_that_a_value_info_gives_it(kind, declared, shape):
+    graph = Graph(empty())
+    graph.proto.graph.input.append(helper.make_tensor_value_info("x", FLOAT, [None, 3]))
+    graph.proto.graph.input.append(helper.make_tensor_value_info("shape", INT64, [None]))
+    graph.proto.graph.value_info.append(helper.make_tensor_value_info("y", kind, declared))
+    graph.proto.graph.node.append(helper.make_node("Reshape", ["x", "shape"], ["y"]))
+    graph.sync()
+    assert graph.type_of("y").dtype == np.float32
+    assert graph.type_of("y").shape == shape
+
+
 def test_hand_appended_initializers_and_inputs_are_seen(graph):
     graph.proto.graph.initializer.append(helper.make_tensor("w", FLOAT, [3], [1, 2, 3]))
     graph.proto.graph.input.append(helper.make_tensor_value_info("t", INT64, [1]))

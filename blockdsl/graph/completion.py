@@ -81,16 +81,20 @@ def _retype(
             found[node.output[0]] = TensorType(source.elem_type, shape).proto()
     changed = []
     for name, proto in found.items():
-        better = _better(types.get(name), proto)
+        better = together(types.get(name), proto)
         if better is not None:
             types[name] = better
             changed.append(name)
     return changed
 
 
-def _better(old: TypeProto | None, new: TypeProto) -> TypeProto | None:
+def together(old: TypeProto | None, new: TypeProto) -> TypeProto | None:
     """What two types of a tensor say together, `None` if the new one adds nothing."""
-    if old is None or not has_rank(old):
+    if old is None or not (old.tensor_type.elem_type or has_rank(old)):
+        return new
+    if old.tensor_type.elem_type != new.tensor_type.elem_type:
+        return None
+    if not has_rank(old):
         return new
     if not (_is_open(old) and new.tensor_type.HasField("shape")):
         return None

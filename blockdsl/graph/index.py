@@ -29,7 +29,7 @@ from onnx import (
 from blockdsl.errors import GraphError, UnknownNameError, near
 from blockdsl.graph import microsoft, nested
 from blockdsl.graph.check import is_small, skeleton
-from blockdsl.graph.completion import complete, has_rank
+from blockdsl.graph.completion import complete, has_rank, together
 from blockdsl.graph.fold import Known, as_tensor, fold, folds, known
 from blockdsl.graph.infer import infer_outputs
 from blockdsl.graph.naming import Namer
@@ -217,7 +217,10 @@ class Index:
                 checker.check_node(node, context)
             except checker.ValidationError as error:
                 raise GraphError(f"Node {node.name!r} ({node.op_type}): {error}") from error
-        self._register(node, self._infer(node, op) if op is not None else self._infer_call(node))
+        found = self._infer(node, op) if op is not None else self._infer_call(node)
+        for name in found.keys() & self._types.keys():  # which a value_info declares
+            found[name] = together(found[name], self._types[name]) or found[name]
+        self._register(node, found)
         self.names.take(node.name)
 
     def _provider(self, name: str) -> str | None:
