@@ -53,10 +53,30 @@ def flatten(arrays: Sequence[Array]) -> Array:
     return flat
 
 
-def unflatten(flat: Array, like: Sequence[tuple[np.dtype, tuple[int, ...]]]) -> Iterable[Array]:
-    """The parts of a buffer, as arrays of some types and shapes."""
-    start = 0
+def unflatten(flat: Array, like: Sequence[tuple[np.dtype, tuple[int, ...]]]) -> list[Array]:
+    """The parts of a buffer, as arrays of some types and shapes.
+
+    Raises:
+        StateError: A number in the place of an integer is none, or not one of its type.
+    """
+    parts, start = [], 0
     for dtype, shape in like:
         size = int(np.prod(shape, dtype=np.int64))
-        yield flat[start : start + size].astype(dtype, copy=False).reshape(shape)
+        part = flat[start : start + size]
+        if dtype.kind in "iu":
+            _check_integers(part, dtype, start)
+        parts.append(part.astype(dtype, copy=False).reshape(shape))
         start += size
+    return parts
+
+
+def _check_integers(part: Array, dtype: np.dtype, start: int) -> None:
+    limits = np.iinfo(dtype)
+    low, high = max(limits.min, -_EXACT), min(limits.max, _EXACT)
+    wrong = np.flatnonzero(~((part == np.rint(part)) & (low <= part) & (part <= high)))
+    if wrong.size:
+        raise StateError(
+            f"Element {start + wrong[0]} of the buffer is {part[wrong[0]]}, which the {dtype} "
+            "parameter there cannot hold. Leave integers out with `trainable_only=True`, or round "
+            "them."
+        )

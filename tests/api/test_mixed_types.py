@@ -136,6 +136,16 @@ def test_buffers_of_another_type_are_refused(tmp_path):
         module.copy_buffer_to_parameters(np.zeros(6, np.float32))
 
 
+@pytest.mark.parametrize("number", [0.5, np.nan, np.inf, 2.0**63])
+def test_numbers_that_are_no_integers_are_refused_for_integers(tmp_path, engine, number):
+    state, module = open_module(tmp_path, ["single", "count"], ["single"], engine)
+    buffer = np.array([9.0, 9.0, 9.0, 1.0, number, 3.0])
+    with pytest.raises(StateError, match=r"Element 4 of the buffer is .* int64 parameter there"):
+        module.copy_buffer_to_parameters(buffer, trainable_only=False)
+    for name, parameter in state.parameters:
+        np.testing.assert_array_equal(parameter.data, VALUES[name])
+
+
 def test_integers_that_no_buffer_holds_are_refused(tmp_path):
     state, module = open_module(tmp_path, ["single", "count"], ["single"], "session")
     state.parameters["count"] = np.int64([2**53 + 1, 0, 0])
