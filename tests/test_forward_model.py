@@ -74,6 +74,22 @@ def test_dropout_and_batch_normalisation_are_turned_to_inference(tmp_path, engin
     }
 
 
+def test_a_model_is_not_exported_over_the_one_that_it_is_made_of(tmp_path, engine):
+    names = generate(tmp_path)
+    state, module = trained(tmp_path, engine)
+    with_eval = Module(tmp_path / "training_model.onnx", state, tmp_path / "eval_model.onnx")
+    (tmp_path / "link.onnx").symlink_to(tmp_path / "eval_model.onnx")
+    before = (tmp_path / "eval_model.onnx").read_bytes()
+    for exporting, path in (
+        (module, "training_model.onnx"),
+        (with_eval, "eval_model.onnx"),
+        (with_eval, "link.onnx"),
+    ):
+        with pytest.raises(EngineError, match=f"{path}' is the model that the inference model is"):
+            exporting.export_model_for_inferencing(tmp_path / path, names)
+    assert (tmp_path / "eval_model.onnx").read_bytes() == before
+
+
 def test_batch_normalisation_in_other_operators_needs_the_eval_model(tmp_path, engine):
     names = generate(tmp_path, opset=12)
     _, module = trained(tmp_path, engine)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 
 import onnx
 from onnx import helper, numpy_helper
@@ -54,6 +55,11 @@ def export_for_inference(
             "beside it."
         )
     model = read_model(source)
+    if Path(path).exists() and Path(path).samefile(source):
+        raise EngineError(
+            f"'{os.fspath(path)}' is the model that the inference model is made of. Choose another "
+            "name, or the next export finds the weights of this one."
+        )
     if is_training_model(model.graph):
         model = forward_model(model, parameter_names)
     made = inference_model(model, output_names, parameter_names, value_of)
