@@ -218,8 +218,9 @@ class Index:
             except checker.ValidationError as error:
                 raise GraphError(f"Node {node.name!r} ({node.op_type}): {error}") from error
         found = self._infer(node, op) if op is not None else self._infer_call(node)
-        for name in found.keys() & self._types.keys():  # which a value_info declares
-            found[name] = together(found[name], self._types[name]) or found[name]
+        for name, proto in found.items():
+            if name in self._types:  # a value_info declares it
+                found[name] = together(proto, self._types[name]) or proto
         self._register(node, found)
         self.names.take(node.name)
 
