@@ -163,6 +163,14 @@ def test_tensorboard(here):
     assert any(Path("logs").glob("events.*"))
 
 
+def test_tensorboard_in_a_file(here):
+    pytest.importorskip("tensorboardX")
+    generate()
+    Path("logs").write_text("")
+    told = run("train", "run", "--data", "train.npz", "--log-dir", "logs", ok=False)
+    assert "Nothing can be written to 'logs': " in told
+
+
 def test_tensorboard_is_missing(here, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     generate()

@@ -18,7 +18,7 @@ class Log:
         directory: Where TensorBoard looks.
 
     Raises:
-        BlockError: tensorboardX is not installed.
+        BlockError: tensorboardX is not installed, or the directory is none or cannot be made.
     """
 
     def __init__(self, directory: Path | None) -> None:
@@ -31,7 +31,12 @@ class Log:
             raise BlockError(
                 "--log-dir needs tensorboardX: `pip install 'blockdsl[tensorboard]'`."
             ) from error
-        self._writer = package.SummaryWriter(str(directory))
+        try:
+            self._writer = package.SummaryWriter(str(directory))
+        except OSError as error:
+            raise BlockError(
+                f"Nothing can be written to {str(directory)!r}: {error.strerror}."
+            ) from error
 
     def __enter__(self) -> Log:
         return self

@@ -191,7 +191,7 @@ def _arrays(path: Path, trainer: Trainer) -> dict[str, Any]:
     missing = [name for name in names if name not in found]
     if missing:
         raise DataError(
-            f"{str(path)!r} has {', '.join(known)} but not {', '.join(missing)}, which the model "
-            f"takes. {hint}"
+            f"{str(path)!r} has {', '.join(known) or 'nothing'} but not {', '.join(missing)}, "
+            f"which the model takes. {hint}"
         )
     return found
