@@ -15,6 +15,8 @@ from onnx import TensorProto, numpy_helper
 
 from blockdsl.backend.engine import Array
 from blockdsl.backend.providers import CPU, Device
+from blockdsl.backend.reason import reason
+from blockdsl.errors import EngineError
 from blockdsl.graph.tensor import PACKED, elem_type_of, np_dtype
 
 
@@ -145,12 +147,17 @@ def is_native(dtype: np.dtype) -> bool:
 
 
 def _on_device(array: Array, device: Device) -> ort.OrtValue:
-    if is_native(array.dtype):
-        return ort.OrtValue.ortvalue_from_numpy(array, device.kind, device.index)
-    value = ort.OrtValue.ortvalue_from_shape_and_type(
-        list(array.shape), elem_type_of(array.dtype), device.kind, device.index
-    )
-    value.update_inplace(wrap(array))
+    try:
+        if is_native(array.dtype):
+            return ort.OrtValue.ortvalue_from_numpy(array, device.kind, device.index)
+        value = ort.OrtValue.ortvalue_from_shape_and_type(
+            list(array.shape), elem_type_of(array.dtype), device.kind, device.index
+        )
+        value.update_inplace(wrap(array))
+    except Exception as error:  # the runtime's classes have no common base
+        raise EngineError(
+            f"A tensor of {array.nbytes} bytes cannot be put on '{device}': {reason(error)}"
+        ) from error
     return value
 
 

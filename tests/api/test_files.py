@@ -106,6 +106,22 @@ def test_cpu_has_a_number(files: Path, engine: str) -> None:
     assert Module(str(files / "training_model.onnx"), state, device="cpu:0")(*batch())
 
 
+@pytest.mark.skipif(
+    "CUDAExecutionProvider" in ort.get_available_providers(), reason="needs a runtime for CPUs"
+)
+def test_a_device_that_the_runtime_does_not_know_leaves_the_state_as_it_is(
+    files: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = CheckpointState.load_checkpoint(files / "checkpoint", engine=engine)
+    with pytest.raises(EngineError, match="needs ONNX Runtime's CUDAExecutionProvider"):
+        Module(files / "training_model.onnx", state, device="cuda")
+    if engine == "session":
+        monkeypatch.setattr("blockdsl.backend.session.module.require_provider", lambda device: None)
+        with pytest.raises(EngineError, match=r"of \d+ bytes cannot be put on 'cuda': "):
+            Module(files / "training_model.onnx", state, device="cuda")
+    assert Module(files / "training_model.onnx", state)(*batch())
+
+
 @pytest.mark.cuda
 @pytest.mark.skipif(
     "CUDAExecutionProvider" not in ort.get_available_providers(), reason="needs CUDA"

@@ -17,7 +17,7 @@ from blockdsl.backend.feeds import check_feeds
 from blockdsl.backend.files import StrPath
 from blockdsl.backend.flat import flat_dtype, flatten, unflatten
 from blockdsl.backend.in_place import InPlaceCheck
-from blockdsl.backend.providers import Device
+from blockdsl.backend.providers import Device, require_provider
 from blockdsl.backend.session.binding import BoundSession
 from blockdsl.backend.session.graph import accumulate_form, overwrite_form
 from blockdsl.backend.session.load import input_specs, open_session
@@ -50,6 +50,7 @@ class SessionModule:
     ) -> None:
         self.state = state
         self.device = Device.parse(device)
+        require_provider(self.device)  # before the state is moved there
         self.options = options
         self._folder = Path(train_model).parent
         self._train_model = train_model

@@ -165,12 +165,15 @@ class SessionState:
                 f"'{device}' cannot share it. Load the checkpoint again for that module."
             )
         if not self._settled:
+            # Nothing is changed before all of it has found room there.
+            moved = {name: b.to(device) for name, b in self._values.items()}
+            every = [s for o in self.optimizers.values() for s in o.slots.values()]
+            slots_moved = [{name: b.to(device) for name, b in slots.items()} for slots in every]
+            self._values = moved
+            for slots, found in zip(every, slots_moved, strict=True):
+                slots.update(found)
             self.device = device
             self._settled = True
-            self._values = {name: b.to(device) for name, b in self._values.items()}
-            for optimizer in self.optimizers.values():
-                for slots in optimizer.slots.values():
-                    slots.update({name: b.to(device) for name, b in slots.items()})
 
     def save(self, path: StrPath, include_optimizer_state: bool) -> None:
         """Write a checkpoint; the old file stands until the new one is complete."""
