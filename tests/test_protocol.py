@@ -187,6 +187,61 @@ def test_wrong_inputs(model, inputs, kind, message):
     assert str(caught.value) == message
 
 
+NESTED = {
+    "sequence": "(seq(float[n]) s) => (int64 y) { y = SequenceLength(s) }",
+    "optional": "(optional(float[n]) s) => (bool y) { y = OptionalHasElement(s) }",
+    "optional sequence": "(optional(seq(float[n])) s) => (bool y) { y = OptionalHasElement(s) }",
+    "text": "(string[n] s) => (string[n] y) { y = Identity(s) }",
+    "bfloat16": "(bfloat16[n] s) => (float[n] y) { y = Cast<to = 1>(s) }",
+}
+
+
+def run_nested(kind, value):
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> g {NESTED[kind]}')
+    return backend.run_model(model, [value])[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "result"),
+    [
+        ("sequence", [], 0),
+        ("sequence", ([1.0], np.float32([2, 3])), 2),
+        ("sequence", [onnxruntime.OrtValue.ortvalue_from_numpy(B)] * 3, 3),
+        ("optional", None, False),
+        ("optional", [1.0, 2.0], True),
+        ("optional sequence", None, False),
+        ("optional sequence", [B], True),
+    ],
+)
+def test_sequences_and_optionals(kind, value, result):
+    assert run_nested(kind, value) == result
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        ("sequence", None, "is seq(tensor(float)) but was given a NoneType. Give a list of"),
+        ("sequence", B, "is seq(tensor(float)) but was given a ndarray. Give a list of tensors."),
+        ("sequence", [B, None], "Input 's[1]' is float32[unknown rank] but was given a NoneType."),
+        ("sequence", [B.astype(float)], "Input 's[0]' of the model is declared as float32"),
+        ("optional", np.int64([1]), "is declared as float32[unknown rank] but was given int64[1]."),
+        ("text", np.array([b"a"]), "but was given np.bytes_(b'a') in it, which is no string."),
+        ("text", np.array(["a", None]), "but was given None in it, which is no string."),
+        ("text", np.array(["a\0b"]), "'a\\x00b' in it: the runtime ends a string at a NUL"),
+        ("bfloat16", B, "float32[2]. Convert it: `.astype(ml_dtypes.bfloat16)`."),
+    ],
+)
+def test_wrong_nested_values(kind, value, message):
+    with pytest.raises(FeedError) as caught:
+        run_nested(kind, value)
+    assert message in str(caught.value).replace("given b'a'", "given np.bytes_(b'a')")
+
+
+def test_wrong_session_options(model):
+    with pytest.raises(EngineError, match="are onnxruntime's SessionOptions, not a dict"):
+        backend.prepare(model, session_options={})
+
+
 def test_wrong_models(model, tmp_path):
     with pytest.raises(ModelFileError, match=r"nowhere\.onnx' does not exist"):
         backend.prepare(tmp_path / "nowhere.onnx")
@@ -202,6 +257,14 @@ def test_wrong_nodes():
         backend.run_node(node, [X])
     with pytest.raises(FeedError, match="Input 'b' of the node is a object, which is no tensor"):
         backend.run_node(node, [X, object()])
+    with pytest.raises(FeedError, match="The node Add is not given its input 'b'"):
+        backend.run_node(node, {"a": X})
+    with pytest.raises(FeedError, match=r"A node is an onnx\.NodeProto, not a str"):
+        backend.run_node("Add", [X])
+    twice = helper.make_node("Add", ["a", "a"], ["c"])
+    np.testing.assert_array_equal(backend.run_node(twice, [X, X.copy()])[0], X + X)
+    with pytest.raises(FeedError, match="The node Add reads 'a' more than once and was given diff"):
+        backend.run_node(twice, [X, -X])
     missing = helper.make_node("Nothing", ["a"], ["c"])
     with pytest.raises(EngineError, match="Nothing"):
         backend.run_node(missing, [X])

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 
 from blockdsl.backend.engine import Array
-from blockdsl.backend.values import as_ort_value, is_ort_value, is_text
+from blockdsl.backend.values import as_array, as_ort_value, is_ort_value, is_text
 from blockdsl.errors import FeedError
 from blockdsl.graph.tensor import TensorType
 
@@ -52,7 +52,7 @@ def by_position(names: Sequence[str], inputs: Any, what: str) -> dict[str, Any]:
         what: What takes them, for an error message: "model".
 
     Raises:
-        FeedError: They are not as many.
+        FeedError: They are not as many, or two of one name differ.
     """
     values = inputs if isinstance(inputs, list | tuple) else [inputs]
     if len(values) != len(names):
@@ -60,7 +60,27 @@ def by_position(names: Sequence[str], inputs: Any, what: str) -> dict[str, Any]:
             f"The {what} takes {len(names)} input{'s' * (len(names) != 1)} ({', '.join(names)}) "
             f"but was given {len(values)}."
         )
-    return dict(zip(names, values, strict=True))
+    found: dict[str, Any] = {}
+    for name, value in zip(names, values, strict=True):
+        if name in found and not _same(found[name], value):
+            raise FeedError(
+                f"The {what} reads '{name}' more than once and was given different values for it. "
+                "Name its inputs differently."
+            )
+        found[name] = value
+    return found
+
+
+def _same(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    a, b = (as_array(value) if is_ort_value(value) else np.asarray(value) for value in (a, b))
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    # Not by value but bit by bit: a NaN is the same as itself.
+    return np.array_equal(a, b) if a.dtype.kind == "O" else a.tobytes() == b.tobytes()
 
 
 def check_feeds(
@@ -97,6 +117,7 @@ def check_feeds(
     for spec, feed in zip(specs, feeds, strict=True):
         given = _given(feed)
         _check_type(spec, given, feed, model)
+        _check_text(spec, feed, model)
         _check_shape(spec, given, model, sizes)
     return feeds
 
@@ -159,10 +180,28 @@ def _check_type(spec: InputSpec, given: TensorType, feed: Any, model: str) -> No
     if given.elem_type == onnx.TensorProto.UNDEFINED:
         raise FeedError(f"{_declared(spec, model)} but was given an array of {feed.dtype}.")
     is_text = spec.type.elem_type == onnx.TensorProto.STRING
-    kind = "str" if is_text else f"np.{spec.type.dtype.name}"
+    dtype = spec.type.dtype
+    kind = "str" if is_text else f"{'np' if dtype.isbuiltin == 1 else 'ml_dtypes'}.{dtype.name}"
     raise FeedError(
         f"{_declared(spec, model)} but was given {_named(given)}. Convert it: `.astype({kind})`."
     )
+
+
+def _check_text(spec: InputSpec, feed: Any, model: str) -> None:
+    """Strings are what the runtime takes over as they are: it writes 'None' and cuts at a NUL."""
+    if not is_text(feed):
+        return
+    for text in feed.flat:
+        if not isinstance(text, str):
+            raise FeedError(
+                f"{_declared(spec, model)} but was given {text!r} in it, which is no string."
+                + (" Decode it: `.astype(str)`." if isinstance(text, bytes) else "")
+            )
+        if "\0" in text:
+            raise FeedError(
+                f"{_declared(spec, model)} but was given {str(text)!r} in it: the runtime ends a "
+                "string at a NUL character."
+            )
 
 
 def _check_shape(

@@ -148,17 +148,22 @@ class OnnxBackend(Backend):
             >>> run_node(node, [np.float32([1, 3, 2]), np.int64([2])]).values
             array([3., 2.], dtype=float32)
         """
+        if not isinstance(node, NodeProto):
+            raise FeedError(f"A node is an onnx.NodeProto, not a {type(node).__name__}.")
         names = list(dict.fromkeys(name for name in node.input if name))
         if not isinstance(inputs, dict):
-            given = [name for name in node.input if name]
-            inputs = by_position(given, inputs, f"node {node.op_type}")
-        fed = [ValueInfoProto(name=n, type=_type_of(inputs[n], n)) for n in names if n in inputs]
+            taken = [name for name in node.input if name]
+            inputs = by_position(taken, inputs, f"node {node.op_type}")
+        for name in names:
+            if name not in inputs:
+                raise FeedError(f"The node {node.op_type} is not given its input '{name}'.")
+        given = [ValueInfoProto(name=n, type=_type_of(inputs[n], n)) for n in names]
         made = [ValueInfoProto(name=name) for name in node.output if name]
         for value, (dtype, shape) in zip(made, outputs_info or (), strict=False):
             value.type.CopyFrom(helper.make_tensor_type_proto(elem_type_of(dtype), shape))
         opset = int(kwargs.get("opset_version") or runtime_limits().opset)
         model = helper.make_model(
-            helper.make_graph([node], "node", fed, made),
+            helper.make_graph([node], "node", given, made),
             opset_imports=_opsets(node, opset),
             ir_version=runtime_limits().ir_version,
         )

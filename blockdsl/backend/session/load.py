@@ -148,12 +148,17 @@ def input_specs(opened: OpenSession) -> dict[str, InputSpec]:
 
 def spec_of(value: ort.NodeArg) -> InputSpec | None:
     """An input or output of a session; `None` for one that is no tensor."""
-    match = re.fullmatch(r"tensor\((\w+)\)", value.type)
-    if match is None:
+    elem_type = elem_type_named(value.type)
+    if elem_type is None:
         return None
-    elem_type = TensorProto.DataType.Value(match[1].upper())
     shape = None if value.shape is None else tuple(dim or None for dim in value.shape)
     return InputSpec(value.name, TensorType(elem_type, shape))
+
+
+def elem_type_named(kind: str) -> int | None:
+    """The element type of a tensor type as the runtime writes it, `None` for other types."""
+    match = re.fullmatch(r"tensor\((\w+)\)", kind)
+    return None if match is None else TensorProto.DataType.Value(match[1].upper())
 
 
 def _refusal(model: ModelProto | StrPath, what: str, device: Device, error: Exception) -> str:

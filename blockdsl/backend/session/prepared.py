@@ -17,6 +17,7 @@ from blockdsl.backend.files import StrPath, is_ort_format
 from blockdsl.backend.providers import Device
 from blockdsl.backend.reason import reason
 from blockdsl.backend.session.load import OpenSession, load_rewritable, open_session, spec_of
+from blockdsl.backend.session.nested_feeds import check_nested
 from blockdsl.backend.values import is_text
 from blockdsl.errors import EngineError, FeedError, ModelFileError, near
 
@@ -30,8 +31,12 @@ def open_model(
 
     Raises:
         ModelFileError: The file is missing or no model.
-        EngineError: The runtime lacks the device or refuses the model.
+        EngineError: The runtime lacks the device or refuses the model or the options.
     """
+    if not (options is None or isinstance(options, ort.SessionOptions)):
+        raise EngineError(
+            f"session_options are onnxruntime's SessionOptions, not a {type(options).__name__}."
+        )
     if isinstance(model, ModelProto):
         own = ModelProto()
         own.CopyFrom(model)
@@ -58,7 +63,9 @@ class PreparedModel(BackendRep):
 
     def __init__(self, opened: OpenSession) -> None:
         self._opened = opened
-        self._inputs = {value.name: spec_of(value) for value in opened.session.get_inputs()}
+        inputs = opened.session.get_inputs()
+        self._inputs = {value.name: spec_of(value) for value in inputs}
+        self._kinds = {value.name: value.type for value in inputs}
         outputs = opened.session.get_outputs()
         self._outputs = [value.name for value in outputs]
         types = [spec.type.dtype for spec in map(spec_of, outputs) if spec is not None]
@@ -98,8 +105,11 @@ class PreparedModel(BackendRep):
         return outputs
 
     def _feeds(self, inputs: Any) -> dict[str, Any]:
-        """The inputs by name, checked where they are tensors."""
+        """The inputs by name, checked."""
         feeds = self._by_name(inputs)
+        for name, spec in self._inputs.items():
+            if spec is None:
+                feeds[name] = check_nested(name, self._kinds[name], feeds[name], MODEL)
         specs = [spec for spec in self._inputs.values() if spec is not None]
         tensors = check_feeds(specs, [feeds[spec.name] for spec in specs], MODEL)
         return feeds | {spec.name: value for spec, value in zip(specs, tensors, strict=True)}
