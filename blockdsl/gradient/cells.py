@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from blockdsl.errors import GradientError, near
 from blockdsl.graph import op
+from blockdsl.graph.portable import where
 from blockdsl.graph.value import Value
 
 Activation = Callable[[Value], Value]
@@ -23,7 +24,7 @@ _SCALED: dict[str, tuple[float, float, Callable[[Value, float, float], Value]]] 
     # name: default alpha, default beta, function
     "affine": (1.0, 0.0, lambda x, a, b: a * x + b),
     "leakyrelu": (0.01, 0.0, lambda x, a, b: op.LeakyRelu(x, alpha=a)),
-    "thresholdedrelu": (1.0, 0.0, lambda x, a, b: op.ThresholdedRelu(x, alpha=a)),
+    "thresholdedrelu": (1.0, 0.0, lambda x, a, b: where(x > a, x, 0)),
     "scaledtanh": (1.0, 1.0, lambda x, a, b: a * (b * x).tanh()),
     "hardsigmoid": (0.2, 0.5, lambda x, a, b: op.HardSigmoid(x, alpha=a, beta=b)),
     "elu": (1.0, 0.0, lambda x, a, b: op.Elu(x, alpha=a)),

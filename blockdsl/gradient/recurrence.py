@@ -137,9 +137,8 @@ class Recurrence:
         self._width = gates * hidden
         self._mask = self._next_mask = None
         if sequence_lens is not None:
-            # As floats, which are all that old opsets compare.
-            steps = positions(dims_of(self._x, [0])).unsqueeze(1).cast(np.float32)
-            lengths = sequence_lens.cast(np.float32)
+            steps = positions(dims_of(self._x, [0])).unsqueeze(1)
+            lengths = sequence_lens.cast(np.int64)
             self._mask = (steps < lengths).unsqueeze(-1)
             self._next_mask = (steps + 1 < lengths).unsqueeze(-1)
 

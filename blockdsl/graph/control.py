@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 from onnx import TensorProto, TypeProto
 
-from blockdsl.errors import OpError
 from blockdsl.graph.context import activate, current
 from blockdsl.graph.model import Graph
 from blockdsl.graph.nested import resized
 from blockdsl.graph.op import op
 from blockdsl.graph.tensor import TensorType
-from blockdsl.graph.value import Value
+from blockdsl.graph.value import Operand, Value
 
 _FIRST_SCAN = 9
 """The opset from which on `Scan` has no batches."""
+
+_FIRST_STATELESS = 11
+"""The opset from which on a `Loop` may carry nothing."""
 
 Step = Callable[[list[Value], list[Value]], tuple[Sequence[Value], Sequence[Value]]]
 """(states, inputs of the step) -> (new states, outputs of the step)."""
@@ -34,13 +37,10 @@ def scan(
 
     Returns:
         The states after the last step, and the outputs of all steps, stacked along axis 0.
-
-    Raises:
-        OpError: The model's opset is below 9, and the number of steps is not known.
     """
     graph = current()
     if graph.opset() < _FIRST_SCAN:
-        return _unrolled(step, states, inputs, reverse)
+        return _looped(step, states, inputs, reverse)
     with graph.body("step") as child, activate(child):
         carried = [child.add_body_input("state", s.type.proto()) for s in states]
         slices = [slice_of(child, "slice", x) for x in inputs]
@@ -59,24 +59,28 @@ def scan(
     return list(results[:count]), list(results[count:])
 
 
-def _unrolled(
+def _looped(
     step: Step, states: Sequence[Value], inputs: Sequence[Value], reverse: bool
 ) -> tuple[list[Value], list[Value]]:
-    """One step after the other, where the opset has no `Scan`, or one of another form."""
-    count = inputs[0].shape[0]
-    if not isinstance(count, int):
-        raise OpError(
-            f"A loop over {str(inputs[0])!r}, of {inputs[0].type}, needs opset {_FIRST_SCAN}, and "
-            f"the model has opset {current().opset()}. Make the number of steps static, or convert "
-            f"the model with onnx.version_converter."
-        )
-    carried, made = list(states), []
-    for i in reversed(range(count)) if reverse else range(count):
-        new, outputs = step(carried, [x[i] for x in inputs])
-        carried = list(new)
-        made.append([output.unsqueeze(0) for output in outputs])
-    rows = zip(*(made[::-1] if reverse else made), strict=True)
-    return carried, [op.Concat(*row, axis=0) for row in rows]
+    """As `scan`, where the opset has none, or one of another form."""
+    length = inputs[0].shape[0]
+    trips: Operand = length if isinstance(length, int) else op.Shape(inputs[0])[0]
+
+    def backwards(number: Value) -> Value:
+        return trips - 1 - number if reverse else number
+
+    def each(number: Value, carried: list[Value]) -> tuple[Sequence[Value], Sequence[Value]]:
+        return step(carried, [op.Gather(x, backwards(number), axis=0) for x in inputs])
+
+    carried, made = counted(each, states, trips)
+    if reverse and made:
+        order = counted(lambda number, _: ([], [backwards(number)]), [], trips)[1][0]
+        made = [op.Gather(x, order, axis=0) for x in made]
+    for value, like in zip(carried, states, strict=True):
+        current().annotate(value, like.type)
+    for value in made:
+        current().annotate(value, TensorType(value.elem_type, (length, *value.shape[1:])))
+    return carried, made
 
 
 def repeat(
@@ -93,13 +97,27 @@ def repeat(
     Returns:
         The states after the last step.
     """
-    graph = current()
-    with graph.body("step") as child, activate(child):
+    return counted(lambda number, carried: (step(number, carried), []), states, trips)[0]
+
+
+def counted(
+    step: Callable[[Value, list[Value]], tuple[Sequence[Value], Sequence[Value]]],
+    states: Sequence[Value],
+    trips: Operand,
+) -> tuple[list[Value], list[Value]]:
+    """As `repeat`, where the steps have outputs as well, which are stacked along axis 0."""
+    if not states and current().opset() < _FIRST_STATELESS:
+        spare = [op.Identity(np.array(0))]
+        return [], counted(lambda number, kept: (kept, step(number, [])[1]), spare, trips)[1]
+    with current().body("step") as child, activate(child):
         number = child.add_body_input("number", TensorType(TensorProto.INT64, ()).proto())
         going = child.add_body_input("going", TensorType(TensorProto.BOOL, ()).proto())
         carried = [child.add_body_input("state", carried_type(s)) for s in states]
-        close(child, [going, *step(number, carried)])
-    return list(op.Loop(trips, True, *states, body=child.proto.graph, outputs=len(states)))
+        new_states, outputs = step(number, carried)
+        close(child, [going, *new_states, *outputs])
+    count, made = len(states), len(outputs)
+    results = op.Loop(trips, True, *states, body=child.proto.graph, outputs=count + made)
+    return list(results[:count]), list(results[count:])
 
 
 def carried_type(state: Value) -> TypeProto:

@@ -10,7 +10,7 @@ from typing import Any
 
 from onnx import TensorProto
 
-from blockdsl.errors import OpError
+from blockdsl.graph.control import counted
 from blockdsl.graph.op import op
 from blockdsl.graph.tensor import NARROW
 from blockdsl.graph.value import Operand, Value
@@ -70,18 +70,10 @@ def counting(count: Value) -> Value:
 
     Args:
         count: An int64 scalar, or a vector of one element.
-
-    Raises:
-        OpError: The model's opset is below 9.
     """
-    opset = count.graph.opset()
+    opset, scalar = count.graph.opset(), count.squeeze(*range(count.rank))
     if opset >= 11:
-        return op.Range(0, count.squeeze(*range(count.rank)), 1)
+        return op.Range(0, scalar, 1)
     if opset < 9:
-        raise OpError(
-            f"Counting up to a number that is computed needs opset 9, and the model has opset "
-            f"{opset}. Make the dimension it depends on static, or convert the model with "
-            f"onnx.version_converter."
-        )
-    length = count if count.rank else count.unsqueeze(0)
-    return op.NonZero(op.Expand(True, length)).squeeze(0)
+        return counted(lambda number, _: ([], [number]), [], scalar)[1][0]
+    return op.NonZero(op.Expand(True, scalar.unsqueeze(0))).squeeze(0)

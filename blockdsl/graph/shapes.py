@@ -15,6 +15,7 @@ import numpy as np
 from blockdsl.graph.context import current
 from blockdsl.graph.control import either
 from blockdsl.graph.op import op
+from blockdsl.graph.portable import counting
 from blockdsl.graph.tensor import Dim, TensorType, axis_in, is_static
 from blockdsl.graph.value import Value
 
@@ -57,7 +58,7 @@ def positions(count: ShapeLike) -> Value:
     """The numbers 0, 1, ... below a size (a vector of one element), in int64."""
     if not isinstance(count, Value):
         return current().add_constant(np.arange(int(np.asarray(count)[0]), dtype=np.int64))
-    return op.Squeeze(op.NonZero(op.Expand(np.ones(1, np.int64), count)), axes=[0])
+    return counting(count)
 
 
 def concat_shape(*parts: ShapeLike) -> ShapeLike:

@@ -186,10 +186,17 @@ class Value(str):
         return self._op("Abs", self)
 
     def __lt__(self, other: Operand) -> Value:  # type: ignore[override]
-        return self._op("Less", self, other)
+        return self._compared("Less", other)
 
     def __gt__(self, other: Operand) -> Value:  # type: ignore[override]
-        return self._op("Greater", self, other)
+        return self._compared("Greater", other)
+
+    def _compared(self, name: str, other: Operand) -> Value:
+        """A comparison, of integers too: before opset 9 the operators take floats alone."""
+        if self.type.is_float or self.graph.opset() >= 9:
+            return self._op(name, self, other)
+        wide = other.cast(TensorProto.DOUBLE) if isinstance(other, Value) else other
+        return self._op(name, self.cast(TensorProto.DOUBLE), wide)
 
     def __le__(self, other: Operand) -> Value:  # type: ignore[override]
         return self._op("Not", self > other)

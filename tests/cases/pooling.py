@@ -29,7 +29,7 @@ CASES = [
     Case("MaxPool", [R(2, 3, 7)], kernel_shape=[3], strides=[2], opset=[9, 11], order=1),
     Case("MaxPool", [R(2, 3, 7)], kernel_shape=[3], strides=[2], opset=[16, 22]),
     Case("MaxPool", [R(2, 3, 6)], kernel_shape=[2], strides=[2], opset=[9, 11, 16]),
-    Case("MaxPool", [R(2, 3, 7)], kernel_shape=[3], strides=[2], opset=7, order=1, symbolic=False),
+    Case("MaxPool", [R(2, 3, 7)], kernel_shape=[3], strides=[2], opset=7, order=1),
     Case("MaxPool", [R(2, 3, 6)], kernel_shape=[2], opset=[7, 8], order=1),
     Case("MaxPool", [R(2, 2, 4, 5, 4)], kernel_shape=[2, 3, 2], strides=[2, 1, 2]),
     Case("MaxPool", [R(2, 2, 4, 5, 4)], kernel_shape=[2, 2, 2], dilations=[1, 2, 1]),
@@ -49,7 +49,7 @@ CASES = [
     ],
     Case("AveragePool", [R(2, 2, 7)], kernel_shape=[3], pads=[1, 1], opset=[7, 9, 10, 11, 22]),
     Case("AveragePool", [R(2, 2, 6)], kernel_shape=[3], strides=[3], opset=[9, 10, 11]),
-    Case("AveragePool", [R(2, 2, 6)], kernel_shape=[3], strides=[3], opset=7, symbolic=False),
+    Case("AveragePool", [R(2, 2, 6)], kernel_shape=[3], strides=[3], opset=7),
     Case("AveragePool", [R(2, 2, 4, 6, 4)], kernel_shape=[2, 3, 2], strides=[2, 3, 2]),
     Case("AveragePool", [R(2, 2, 3, 4, 3)], kernel_shape=[2, 2, 2], pads=[1, 0, 0, 0, 1, 1]),
     *[
@@ -61,7 +61,7 @@ CASES = [
     Case("GlobalAveragePool", [R(2, 3, 4)], opset=[7, 22]),
     Case("GlobalAveragePool", [R(2, 3, 4, 5)]),
     Case("GlobalAveragePool", [R(2, 2, 2, 3, 2)]),
-    Case("GlobalMaxPool", [R(2, 3, 4)], opset=7, order=1, symbolic=False),
+    Case("GlobalMaxPool", [R(2, 3, 4)], opset=7, order=1),
     Case("GlobalMaxPool", [R(2, 3, 4)], opset=[9, 11, 22], order=1),
     Case("GlobalMaxPool", [R(2, 3, 4, 5)], order=1),
     *[

@@ -53,9 +53,8 @@ ALL = [
         {"clip": 0.4, "state": True},
         {"steps": 1, "state": True},
         {"opset": [14, 22]},
-        # Before opset 9 there is no loop to build on: the gradient takes one step after the other.
-        {"opset": 7, "symbolic": False},
-        {**TWO_WAYS, "state": True, "lengths": LENGTHS, "opset": [7, 8], "symbolic": False},
+        {"opset": 7},
+        {**TWO_WAYS, "state": True, "lengths": LENGTHS, "opset": [7, 8]},
     )
 ]
 
@@ -71,7 +70,13 @@ CHOSEN = [
     ),
     layer("RNN", activations=["Softplus"]),
     layer("RNN", activations=["Elu"], activation_alpha=[0.6]),
-    layer("RNN", activations=["Relu", "ThresholdedRelu"], activation_alpha=[0.3], **TWO_WAYS),
+    layer(
+        "RNN",
+        activations=["Relu", "ThresholdedRelu"],
+        activation_alpha=[0.3],
+        **TWO_WAYS,
+        opset=[7, 17],
+    ),
     layer("GRU", activations=["HardSigmoid", "Softsign"], activation_alpha=[0.3], state=True),
     layer("LSTM", activations=["Sigmoid", "Affine", "Tanh"], activation_alpha=[0.8]),
     layer(

@@ -104,6 +104,6 @@ CASES = [
     Case("Resize", [IMAGE, DOWN], mode="nearest", opset=10, engines=False),
     Case("Upsample", [IMAGE, SCALES], mode="linear", opset=9),
     Case("Upsample", [IMAGE, scaled(1, 1, 2, 3)], mode="nearest", opset=9),
-    Case("Upsample", [IMAGE], scales=[1.0, 1.0, 2.0, 1.5], mode="linear", opset=7, symbolic=False),
-    Case("Upsample", [IMAGE], scales=[1.0, 1.0, 2.0, 3.0], mode="nearest", opset=7, symbolic=False),
+    Case("Upsample", [IMAGE], scales=[1.0, 1.0, 2.0, 1.5], mode="linear", opset=7),
+    Case("Upsample", [IMAGE], scales=[1.0, 1.0, 2.0, 3.0], mode="nearest", opset=7),
 ]

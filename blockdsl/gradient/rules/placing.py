@@ -130,8 +130,6 @@ def _chosen(name: str, a: Count, b: Count) -> Count:
     opset = value.graph.opset()
     if opset >= 12:
         return op.Min(value, other) if name == "Min" else op.Max(value, other)
-    if opset < 9:
-        return a  # Integers cannot be compared; only cuts beyond the end of an axis need it.
     chosen = value < other if name == "Min" else value > other
     return where(chosen, value, other)
 

@@ -88,10 +88,10 @@ def take_elements(x: Value, indices: Value, axis: int) -> Value:
     """`GatherElements`, which exists from opset 11 on."""
     if x.graph.opset() >= 11:
         return op.GatherElements(x, indices, axis=axis)
-    others = _shorter(indices, x, axis)
-    ends = concat_shape([], *(length_of(indices, a) for a in others))
-    part = op.Slice(x, starts=[0] * len(others), ends=ends, axes=others) if others else x
-    return where(_hits(indices, x, axis), part.unsqueeze(axis + 1), 0).sum(axis)
+    hits = _hits(indices, x, axis)
+    for other in _shorter(indices, x, axis):
+        x = op.Gather(x, numbers_to(length_of(indices, other), x.graph), axis=other)
+    return where(hits, x.unsqueeze(axis + 1), 0).sum(axis)
 
 
 def _hits(indices: Value, like: Value, axis: int) -> Value:
@@ -211,16 +211,17 @@ def nonnegative(indices: Value, count: Count) -> Value:
     found = indices.constant
     if found is not None and (found >= 0).all():
         return indices
-    comparable = indices if indices.graph.opset() >= 9 else indices.cast(TensorProto.FLOAT)
-    return indices + (comparable < 0).cast(TensorProto.INT64) * count
+    return indices + (indices < 0).cast(TensorProto.INT64) * count
 
 
 def _is_few(x: Value, count: Count, axis: int) -> bool:
     """Whether a matrix product is the way to sum: where its matrix is not far larger than `x`."""
+    opset, terms = x.graph.opset(), x.shape[axis]
+    if opset < 9:
+        return True
     if not isinstance(count, int):
         return False
-    opset, terms = x.graph.opset(), x.shape[axis]
-    if opset < 9 or (opset < 16 and isinstance(terms, int) and count <= terms):
+    if opset < 16 and isinstance(terms, int) and count <= terms:
         return True
     widths = [d for a, d in enumerate(x.shape) if a != axis and isinstance(d, int)]
     return count <= min(_FEW, max(16, 8 * prod(widths)))
