@@ -152,6 +152,39 @@ SCAN = [
               c = Mul (a, b)
             }> (s, x)""",
     ),
+    Program(
+        "a batch of sequences, as in opset 8",
+        "(float[B, 3] s, float[B, T, 3] x, float[3] w) => (float[B, 3] y, float[B, T, 3] z)",
+        """
+        y, z = Scan <num_scan_inputs = 1, body = step (float[3] a, float[3] b)
+            => (float[3] c, float[3] d) { e = Mul (a, w)  c = Add (e, b)  d = Tanh (c) }>
+            ("", s, x)""",
+        of=["y", "z"],
+        opset=8,
+    ),
+    Program(
+        "a batch of sequences of several lengths, in both directions",
+        "(int64[3] n, float[3, 2] s, float[3, 4, 2] x) => (float[3, 2] y, float[3, 4, 2] z)",
+        """
+        y, z = Scan <num_scan_inputs = 2, directions = [0, 1],
+            body = step (float[2] a, float[2] b, float[2] c) => (float[2] d, float[2] e) {
+              p = Mul (b, c)  q = Tanh (a)  d = Add (p, q)  e = Mul (d, b)
+            }> (n, s, x, x)""",
+        of=["y", "z"],
+        opset=8,
+        n=np.array([4, 1, 3]),
+    ),
+    Program(
+        "a batch without states, of which one stacked output has a cotangent",
+        "(float[2, 3, 2] x) => (float[2, 3, 2] z)",
+        """
+        z, t = Scan <num_scan_inputs = 1, directions = [1],
+            body = step (float[2] b) => (float[2] d, float[2] e) {
+              d = Mul (b, b)  e = Exp (b)
+            }> ("", x)""",
+        of=["z"],
+        opset=8,
+    ),
 ]
 
 

@@ -10,7 +10,8 @@ inputs of an operator and, keyword-only, its attributes, and returns its outputs
 
 Inputs that are left out are None. Outputs that nobody asked for are removed; one that the
 composite does not compute is None. A composite that asks for `declared`, a keyword, gets what the
-model says of the operator's outputs: their types, or None.
+model says of the operator's outputs: their types, or None. One with `until` is for an older form of
+an operator, which its rule does not know.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from blockdsl.graph import activate
 from blockdsl.graph.control import close
 from blockdsl.graph.microsoft import newest
 from blockdsl.graph.model import Graph
+from blockdsl.graph.schema import operator
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -39,6 +41,8 @@ class Composite:
     inputs: int
     attributes: frozenset[str]
     sees_declared: bool
+    until: int | None
+    """The last opset of the form that it is of, if that is an older one."""
 
     @property
     def formula(self) -> str:
@@ -53,12 +57,15 @@ COMPOSITES: dict[tuple[str, str], Composite] = {}
 """(domain, operator) -> composite."""
 
 
-def composite(*op_types: str, domain: str = "") -> Callable[[Function], Function]:
+def composite(
+    *op_types: str, domain: str = "", until: int | None = None
+) -> Callable[[Function], Function]:
     """Register what an operator, or several that share it, is made of.
 
     Args:
         *op_types: The operators.
         domain: Their domain.
+        until: The last opset of the form that is meant, if newer opsets have another.
 
     Returns:
         A decorator that returns the function unchanged.
@@ -69,18 +76,20 @@ def composite(*op_types: str, domain: str = "") -> Callable[[Function], Function
 
     def register(function: Function) -> Function:
         for op_type in op_types:
-            COMPOSITES[domain, op_type] = _checked(op_type, domain, function)
+            COMPOSITES[domain, op_type] = _checked(op_type, domain, function, until)
         return function
 
     return register
 
 
-def _checked(op_type: str, domain: str, function: Callable[..., Any]) -> Composite:
+def _checked(
+    op_type: str, domain: str, function: Callable[..., Any], until: int | None
+) -> Composite:
     parameters = list(inspect.signature(function).parameters.values())
     given = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     keywords = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
     attributes = frozenset(keywords - {DECLARED})
-    form = newest(op_type, domain)
+    form = newest(op_type, domain) if until is None else operator(op_type, until, domain)
     variadic = sum(p.kind is p.VAR_POSITIONAL for p in parameters)
     fits = form is None or (
         len(given) + variadic == len(form.inputs) and attributes == {*form.attributes}
@@ -91,7 +100,13 @@ def _checked(op_type: str, domain: str, function: Callable[..., Any]) -> Composi
             f"and the operator has ({', '.join(form.input_names)}; "
             f"{', '.join(sorted(form.attributes))})."
         )
-    return Composite(function, len(given), attributes, DECLARED in keywords)
+    return Composite(function, len(given), attributes, DECLARED in keywords, until)
+
+
+def is_older_form(graph: Graph, node: NodeProto) -> bool:
+    """Whether a node is of a form that the rule of its operator does not know."""
+    found = COMPOSITES.get((node.domain, node.op_type))
+    return found is not None and found.until is not None and graph.opset(node.domain) <= found.until
 
 
 def taken_apart(graph: Graph, node: NodeProto) -> list[NodeProto] | None:
@@ -101,7 +116,7 @@ def taken_apart(graph: Graph, node: NodeProto) -> list[NodeProto] | None:
         GradientError: The node has an attribute or an output that the composite does not know.
     """
     found = COMPOSITES.get((node.domain, node.op_type))
-    if found is None:
+    if found is None or (found.until is not None and not is_older_form(graph, node)):
         return None
     attributes = {a.name: _value(helper.get_attribute_value(a)) for a in node.attribute}
     unknown = sorted(attributes.keys() - found.attributes)

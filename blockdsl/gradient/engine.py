@@ -15,6 +15,7 @@ from onnx import NodeProto
 
 from blockdsl.errors import BlockWarning, GradientError, UnknownNameError, near
 from blockdsl.gradient import node as forward
+from blockdsl.gradient.composites import is_older_form
 from blockdsl.gradient.draws import keep_draws
 from blockdsl.gradient.functions import expanded
 from blockdsl.gradient.joining import added
@@ -52,6 +53,8 @@ def build_gradients(
     graph.sync()
     with activate(graph):
         _check(graph, of, wrt, seed)
+        # Before IR version 4 the constants of a gradient would have to be inputs.
+        graph.proto.ir_version = max(graph.proto.ir_version, 4)
         for name in wrt:  # rules for constant exponents and the like are not for these
             graph.make_variable(name)
         _expand_functions(graph, [of], wrt)
@@ -178,7 +181,11 @@ def _expand_functions(graph: Graph, of: Sequence[str], wrt: Sequence[str]) -> No
     while True:
         bodies: dict[str, list[NodeProto]] = {}
         for node in _path(graph, of, wrt):
-            if rule_of(node.op_type, _domain(node)) is None or graph.branch_of(node) is not None:
+            if (
+                rule_of(node.op_type, _domain(node)) is None
+                or graph.branch_of(node) is not None
+                or is_older_form(graph, node)
+            ):
                 body = expanded(graph, node)
                 if body is None:
                     raise GradientError(_no_rule(node))

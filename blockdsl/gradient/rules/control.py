@@ -69,11 +69,6 @@ def scan_(
     wanted: frozenset[str],
 ) -> tuple[Any, ...]:
     """s', o = body(s, x) for every slice x        backwards through the slices, last one first"""
-    if current().opset() < 9:
-        raise GradientError(
-            "Scan has another form in opset 8, with batches and sequence lengths, and no gradient "
-            "there. Convert the model to opset 9 or later with onnx.version_converter."
-        )
     count = len(initial_state_and_scan_inputs) - num_scan_inputs
     states = initial_state_and_scan_inputs[:count]
     given = initial_state_and_scan_inputs[count:]

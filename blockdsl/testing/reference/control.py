@@ -66,12 +66,17 @@ class Scan(OpRun):
         lengths, *batches = inputs
         flips = attributes.get("directions")
         results = []
+        most = batches[-1].shape[1]
         for number, items in enumerate(zip(*batches, strict=True)):
             cut = len(items) - attributes["num_scan_inputs"]
             end = None if lengths is None else lengths[number]
             given = [*items[:cut], *(x[:end] for x in items[cut:])]
             attributes["scan_input_directions"] = flips
-            results.append(self._scan(given, context, **attributes))
+            made = self._scan(given, context, **attributes)
+            missing = most - len(given[-1])
+            tails = [[(0, missing)] + [(0, 0)] * (x.ndim - 1) for x in made[cut:]]
+            padded = [np.pad(x, t) for x, t in zip(made[cut:], tails, strict=True)]
+            results.append((*made[:cut], *padded))
         return tuple(np.stack(parts) for parts in zip(*results, strict=True))
 
     def _scan(
