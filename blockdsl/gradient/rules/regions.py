@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
-from blockdsl.errors import GradientError
+from blockdsl.gradient.engine import pull_back
 from blockdsl.gradient.registry import vjp
 from blockdsl.gradient.rules.placing import Count, length_of, numbers_to
 from blockdsl.gradient.rules.pooling import lowest
 from blockdsl.gradient.rules.reshaping import identity, reshape_to
 from blockdsl.gradient.rules.scattering import add_at, count_of
 from blockdsl.graph import op
-from blockdsl.graph.portable import sign, where
+from blockdsl.graph.portable import equal, sign, where
 from blockdsl.graph.shapes import dims_of, typed_as
 from blockdsl.graph.value import Value
 
@@ -37,12 +39,17 @@ def roi_align(
     """y = A x Bᵀ for each region        dx = Aᵀ g B, summed over the regions of an image
 
     A and B, what each row and column counts for, are what the operator makes of one-hot images.
+    With mode="max" the gradient is that of what ONNX Runtime computes, on a CPU, and onnx's
+    evaluator: the largest among the elements around all points of a bin, each times its weight.
+    That is not the largest of the interpolated values, which other runtimes may compute.
     """
-    if mode != "avg":
-        raise GradientError(
-            "RoiAlign has a gradient rule for mode='avg' only: of what mode='max' takes the "
-            "maximum differs from one runtime to the next. Use mode='avg'."
-        )
+    halves = x.graph.opset() >= 16 and coordinate_transformation_mode == "half_pixel"
+    if mode == "max":
+        corners = rois * spatial_scale - (0.5 if halves else 0.0)
+        high = _Points.of(corners, 1, output_height, length_of(x, 2), sampling_ratio, halves)
+        wide = _Points.of(corners, 0, output_width, length_of(x, 3), sampling_ratio, halves)
+        again = _largest(op.Gather(x, batch_indices, axis=0), high, wide)
+        return pull_back(x.graph, {again: g}, [x])[0], None, None
     settings: dict[str, Any] = {"sampling_ratio": sampling_ratio, "spatial_scale": spatial_scale}
     if x.graph.opset() >= 16:
         settings["coordinate_transformation_mode"] = coordinate_transformation_mode
@@ -66,6 +73,74 @@ def roi_align(
     right = reshape_to(across, count, count_of(across, [2, 3]))
     dx = reshape_to(op.MatMul(left, right), images, height, dims_of(x, [1]), width)
     return typed_as(dx.transpose(0, 2, 1, 3), x), None, None
+
+
+@dataclass(frozen=True)
+class _Points:
+    """The points of the bins of regions along one axis, each of which lies between two elements."""
+
+    weights: Value
+    """What each of the two counts for: `[regions, bins, taps, elements]`."""
+    live: Value
+    """Which taps a region has: `[regions, taps]`."""
+
+    @classmethod
+    def of(
+        cls, corners: Value, axis: int, bins: int, size: Count, ratio: int, halves: bool
+    ) -> _Points:
+        """The points of regions.
+
+        Args:
+            corners: Corners, `[regions, 4]`.
+            axis: 0 along the width, 1 along the height.
+            bins: The number of bins.
+            size: The length of the image.
+            ratio: The number of points of each bin, 0 for as many as it has elements.
+            halves: Whether regions may be shorter than one.
+        """
+        start = corners[:, axis : axis + 1]
+        length = corners[:, axis + 2 : axis + 3] - start
+        step = (length if halves else length.clip(low=1)) / bins
+        count = step * 0 + ratio if ratio else op.Ceil(step)
+        most = ratio or count.clip(low=1).max().cast(TensorProto.INT64).unsqueeze(0)
+        numbers = numbers_to(most, corners.graph).cast(corners.elem_type)
+        share = ((numbers + 0.5) / count.clip(low=1)).unsqueeze(1)
+        place = start.unsqueeze(2) + (share + np.arange(bins).reshape(1, -1, 1)) * step.unsqueeze(2)
+        elements = numbers_to(size, corners.graph).cast(corners.elem_type)
+        inside = (place >= -1) & (place <= elements.max() + 1)
+        place = op.Min(op.Relu(place), elements.max())
+        below = op.Floor(place)
+        there = (place - below) * inside.cast(place.elem_type)
+        here = (1 - (place - below)) * inside.cast(place.elem_type)
+        taps = [
+            equal(tap.unsqueeze(3), elements).cast(place.elem_type) * weight.unsqueeze(3)
+            for tap, weight in ((below, here), (below + 1, there))
+        ]
+        live = numbers < count
+        return cls(op.Concat(*taps, axis=2), op.Concat(live, live, axis=1))
+
+
+def _largest(images: Value, high: _Points, wide: _Points) -> Value:
+    """The largest of all elements around the points of each bin, times their weights.
+
+    Args:
+        images: An image for each region, `[regions, channels, height, width]`.
+        high: The points along the height.
+        wide: The points along the width.
+    """
+    rows, columns = (
+        reshape_to(w, dims_of(w, [0]), [1], count_of(w, [1, 2]), dims_of(w, [3]))
+        for w in (high.weights, wide.weights)
+    )
+    products = op.MatMul(op.MatMul(rows, images), columns.transpose(0, 1, 3, 2))
+    each = reshape_to(
+        products,
+        dims_of(images, [0, 1]),
+        dims_of(high.weights, [1, 2]),
+        dims_of(wide.weights, [1, 2]),
+    )
+    live = high.live.unsqueeze(1, 2, 4, 5) & wide.live.unsqueeze(1, 2, 3, 4)
+    return where(live, each, lowest(images)).max([3, 5])
 
 
 @vjp("MaxRoiPool")
