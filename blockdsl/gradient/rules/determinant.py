@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
+from functools import partial
 
-from blockdsl.errors import GradientError
+import numpy as np
+from onnx import TensorProto
+
 from blockdsl.gradient.registry import vjp
+from blockdsl.gradient.rules.placing import length_of, numbers_to
 from blockdsl.graph import op
-from blockdsl.graph.value import Value
+from blockdsl.graph.control import either
+from blockdsl.graph.shapes import ones_like, typed_as
+from blockdsl.graph.value import Operand, Value
 
 
 @vjp("Det")
@@ -17,18 +22,30 @@ def det(g: Value, y: Value, x: Value) -> Value:
     Without an inverse, which ONNX does not have: right for singular matrices too, and meant for
     small ones.
     """
-    size = x.shape[-1] if isinstance(x.shape[-1], int) else x.shape[-2]
-    if not isinstance(size, int):
-        raise GradientError(
-            f"The gradient of Det needs the size of the matrix, and {str(x)!r} has the type "
-            f"{x.type}. Give it a value_info with its last two dimensions."
-        )
     g = g.unsqueeze(-2, -1)
+    size = length_of(x, -1 if isinstance(x.shape[-1], int) else -2)
     if size == 1:
         return g
-    others = np.array([[k for k in range(size) if k != i] for i in range(size)])
+    if isinstance(size, int):
+        known = np.array([[k for k in range(size) if k != i] for i in range(size)])
+        return g * _cofactors(x, known, (-1.0) ** np.add.outer(range(size), range(size)))
+    numbers = numbers_to(size, x.graph)
+    rest, sign = numbers[:-1], 1 - 2 * (numbers - numbers / 2 * 2)
+    others = rest + (rest >= numbers.unsqueeze(1)).cast(TensorProto.INT64)
+    signs = (sign.unsqueeze(1) * sign).cast(x.elem_type)
+    some = partial(_cofactors, x, others, signs)
+    return g * either(op.Equal(size, 1).squeeze(0), partial(ones_like, x), some)
+
+
+def _cofactors(x: Value, others: Operand, signs: Operand) -> Value:
+    """The cofactors of matrices.
+
+    Args:
+        x: Square matrices.
+        others: For each of their rows the numbers of all others.
+        signs: The sign of every cofactor.
+    """
     row, column = x.rank - 2, x.rank
     without = op.Gather(op.Gather(x, others, axis=row), others, axis=column)
     minors = without.transpose(*range(row), row, column, row + 1, column + 1)
-    signs = (-1.0) ** np.add.outer(range(size), range(size))
-    return g * (op.Det(minors) * signs)
+    return typed_as(op.Det(minors) * signs, x)
