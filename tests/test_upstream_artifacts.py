@@ -124,6 +124,7 @@ def test_without_their_evaluation_models_the_same_is_exported(forward, engine, t
     (x, _), outputs = forward.batch(0), []
     for name in ("eval", "training"):
         path = tmp_path / f"{name}.onnx"
+        onnx.checker.check_model(path, full_check=True)
         assert not {node.domain for node in onnx.load(path).graph.node} - {"", "ai.onnx"}
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         outputs.append(session.run(["y"], {"x": x})[0])

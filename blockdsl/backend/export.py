@@ -70,6 +70,9 @@ def export_for_inference(
             f"No inference model can be made of '{os.fspath(source)}': {error} Make the module "
             "with the eval model: `Module(..., eval_model_uri='eval_model.onnx')`."
         ) from error
+    types = _types(made, output_names)  # which pass through more operators now
+    for output in made.graph.output:
+        output.CopyFrom(types[output.name])
     write_model(made, path)
 
 
@@ -188,4 +191,5 @@ def _declared(graph: onnx.GraphProto) -> dict[str, onnx.ValueInfoProto]:
     weights = [
         helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in graph.initializer
     ]
-    return {v.name: v for v in [*weights, *graph.value_info, *graph.output, *graph.input]}
+    values = [*weights, *graph.value_info, *graph.output, *graph.input]
+    return {value.name: value for value in values if value.type.WhichOneof("value")}
