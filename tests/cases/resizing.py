@@ -8,6 +8,7 @@ SCALES = np.array([1, 1, 2, 1.5], np.float32)
 DOWN = np.array([1, 1, 0.6, 0.5], np.float32)
 NOWHERE = np.zeros(0, np.float32)
 IMAGE = R(1, 2, 5, 4)
+CROP = [0.2, 0.3, 0.7, 1.2]
 
 
 def scaled(*scales):
@@ -67,6 +68,80 @@ CASES = [
         for policy in ("not_larger", "not_smaller")
         for mode in ("linear", "nearest")
     ],
+    # ONNX Runtime takes another part of the image where it keeps the ratio, and fits the corners
+    # otherwise where it filters; so do its gradients. What runs there is in test_gradient.py.
+    *[
+        Case(
+            "Resize",
+            [IMAGE, np.array(CROP, np.float32), None, np.array([4, 3])],
+            mode=mode,
+            axes=[2, 3],
+            coordinate_transformation_mode="tf_crop_and_resize",
+            keep_aspect_ratio_policy=policy,
+            opset=18,
+            engines=False,
+        )
+        for policy in ("not_larger", "not_smaller")
+        for mode in ("linear", "nearest", "cubic")
+    ],
+    Case(
+        "Resize",
+        [IMAGE, R(values=CROP, dtype=np.float32), None, R(values=[7, 6], static=True)],
+        mode="linear",
+        axes=[2, 3],
+        coordinate_transformation_mode="tf_crop_and_resize",
+        keep_aspect_ratio_policy="not_larger",
+        opset=19,
+        engines=False,
+        name="a computed region and the ratio kept",
+    ),
+    *[
+        Case(
+            "Resize",
+            [IMAGE, None, scaled(0.7, 0.5)],
+            mode=mode,
+            antialias=1,
+            axes=[2, 3],
+            coordinate_transformation_mode=coordinates,
+            opset=[18, 19],
+            engines=coordinates != "align_corners",
+        )
+        for mode in ("linear", "cubic")
+        for coordinates in (
+            "half_pixel",
+            "asymmetric",
+            "align_corners",
+            "pytorch_half_pixel",
+            "half_pixel_symmetric",
+        )
+    ],
+    *[
+        Case(
+            "Resize",
+            [IMAGE, np.array(CROP, np.float32), None, np.array([3, 2])],
+            mode=mode,
+            antialias=1,
+            axes=[2, 3],
+            coordinate_transformation_mode="tf_crop_and_resize",
+            opset=18,
+        )
+        for mode in ("linear", "cubic")
+    ],
+    *[
+        Case(
+            "Resize",
+            [IMAGE, None, None, np.array([3, 2])],
+            mode=mode,
+            antialias=1,
+            exclude_outside=1,
+            axes=[2, 3],
+            keep_aspect_ratio_policy="not_smaller",
+            opset=18,
+        )
+        for mode in ("linear", "cubic")
+    ],
+    Case("Resize", [IMAGE, None, None, np.array([3])], mode="cubic", axes=[3], opset=[18, 19]),
+    Case("Resize", [IMAGE, None, None, np.array([7, 3, 4])], axes=[3, 1, 2], opset=18),
     Case(
         "Resize",
         [

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from blockdsl.errors import GradientError
 from blockdsl.gradient.registry import vjp
 from blockdsl.gradient.rules.placing import length_of
 from blockdsl.gradient.rules.reshaping import identity, reshape_to
@@ -187,18 +186,18 @@ class _Resampling:
         One-hot vectors along this axis are resampled together with the others, along which they
         are constant and remain so.
         """
-        if self.region is not None:
-            raise GradientError(
-                "Resize has no gradient rule for tf_crop_and_resize together with a "
-                "keep_aspect_ratio_policy. Give it scales instead of sizes."
-            )
+        region = None
+        if self.region is not None:  # of all of the others, where nothing is extrapolated
+            mine = np.array([a == axis for a in self.axes] * 2)
+            whole = np.repeat([0, 1], len(self.axes)) * ~mine
+            region = self.region * mine.astype(self.region.dtype) + whole
         place = self.axes.index(axis)
         unit = identity(length_of(self.x, axis), self.x)
         line = [a for a in range(1, 2 + len(self.axes)) if a != 2 + place]
         unit = unit.unsqueeze(0, *line[1:])
         unit = expand(unit, concat_shape(1, length_of(self.x, axis), dims_of(self.x, self.axes)))
         spatial = list(range(2, unit.rank))
-        made: Value = op.Resize(unit, None, None, self.sizes, axes=spatial, **self.settings)
+        made: Value = op.Resize(unit, region, None, self.sizes, axes=spatial, **self.settings)
         first = [0, *(slice(None) if a in (1, 2 + place) else 0 for a in range(1, made.rank))]
         return made[tuple(first)].transpose()
 
