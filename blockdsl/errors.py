@@ -127,6 +127,12 @@ def near(name: str, known: Iterable[str], count: int = 3) -> str:
     return f"Known names: {listed}{rest}."
 
 
+def is_number(given: object, *, whole: bool = False) -> bool:
+    """Whether a setting is a number, a whole one if wanted; a truth value is none."""
+    wanted = numbers.Integral if whole else numbers.Real
+    return isinstance(given, wanted) and not isinstance(given, bool)
+
+
 def check_number(kind: type[BlockError], what: str, given: object, *, whole: bool = False) -> None:
     """Check that a setting is a number, of whatever size.
 
@@ -142,8 +148,7 @@ def check_number(kind: type[BlockError], what: str, given: object, *, whole: boo
         Traceback (most recent call last):
         blockdsl.errors.OptimizerError: eps is '1e-8', of type str: it is a number.
     """
-    wanted = numbers.Integral if whole else numbers.Real
-    if isinstance(given, bool) or not isinstance(given, wanted):
+    if not is_number(given, whole=whole):
         raise kind(
             f"{what} is {given!r}, of type {type(given).__name__}: it is a "
             f"{'whole ' * whole}number."

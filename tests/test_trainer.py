@@ -333,6 +333,7 @@ def test_data_that_does_not_fit(folder, data, message, engine):
     [
         ({"gradient_accumulation": 0}, "gradient_accumulation is at least 1, not 0"),
         ({"eval_every": 0}, "eval_every is at least 1, not 0"),
+        ({"eval_every": True}, "eval_every is at least 1, not True; it is a whole number"),
         ({"checkpoint_every": -1}, "checkpoint_every is at least 1, not -1"),
         ({"decay": -5}, "decay is at least 0, not -5"),
         ({"decay": 0.5}, "decay is at least 0, not 0.5; it is a whole number"),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numbers
-
 import numpy as np
 
 from blockdsl.api.optimizer import Optimizer
-from blockdsl.errors import StateError
+from blockdsl.errors import StateError, is_number
 
 
 class LinearLRScheduler:
@@ -45,13 +43,13 @@ class LinearLRScheduler:
                 f"A scheduler sets the rate of an Optimizer, not of a {type(optimizer).__name__}."
             )
         counts = (warmup_step_count, 0 if total_step_count is None else total_step_count)
-        if not all(_is_number(count) and count >= 0 for count in counts):
+        if not all(is_number(count) and count >= 0 for count in counts):
             raise StateError(
                 "The step counts of a scheduler are numbers that are not negative: "
                 f"warmup_step_count is {warmup_step_count!r}, total_step_count is "
                 f"{total_step_count!r}."
             )
-        if not _is_number(initial_lr):
+        if not is_number(initial_lr):
             raise StateError(f"A learning rate is a number, not {initial_lr!r}.")
         self._optimizer = optimizer
         self._warmup = warmup_step_count
@@ -73,7 +71,3 @@ class LinearLRScheduler:
             factor = max(0.0, (self._total - step) / max(1, self._total - self._warmup))
         # In 32 bits, as onnxruntime-training computes it: the same bits.
         return float(np.float32(self._initial_lr) * np.float32(factor))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, numbers.Real)

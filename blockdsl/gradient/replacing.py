@@ -28,8 +28,9 @@ def note_replaced(node: NodeProto, rule: Rule, replaced: set[str]) -> None:
         rule: Its rule.
         replaced: The tensors noted so far.
     """
-    by_element = rule.broadcast or rule.singular is not None or node.op_type in _PASSING
-    if node.op_type in _CHOOSING or (by_element and node.output[0] in replaced):
+    op_type = "" if rule.domain else node.op_type
+    by_element = rule.broadcast or rule.singular is not None or op_type in _PASSING
+    if op_type in _CHOOSING or (by_element and node.output[0] in replaced):
         replaced.update(node.input)
 
 

@@ -40,7 +40,7 @@ def complete(
     mended: set[str] = set()
     for node in nodes:
         results = [name for name in node.output if name]
-        decided = node.op_type == "If" and node.input[0] in constants
+        decided = node.op_type == "If" and not node.domain and node.input[0] in constants
         if decided or not mended.isdisjoint(node.input):
             # Exporters claim for both branches what only the one that is not taken returns.
             mended.update(_mend(types, infer(node)))

@@ -253,7 +253,9 @@ class Index:
 
     def branch_of(self, node: NodeProto) -> int | None:
         """The branch that an `If` takes, 0 or 1, if its condition is a constant."""
-        condition = self.constant_value(node.input[0]) if node.op_type == "If" else None
+        if node.op_type != "If" or node.domain:
+            return None
+        condition = self.constant_value(node.input[0])
         return None if condition is None else int(not condition.all())
 
     def function_of(self, node: NodeProto) -> FunctionProto | None:

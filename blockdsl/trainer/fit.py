@@ -11,7 +11,7 @@ import numpy as np
 
 from blockdsl.api import LinearLRScheduler, Optimizer, set_seed
 from blockdsl.data import Batch, epoch_of, in_order
-from blockdsl.errors import DataError
+from blockdsl.errors import DataError, is_number
 from blockdsl.evaluation import Metric, outputs_of
 from blockdsl.progress import Progress
 from blockdsl.trainer.checkpoints import PEAK, checkpoint_name, kept
@@ -52,7 +52,8 @@ class Settings:
     def __post_init__(self) -> None:
         _check_count("epochs", self.epochs, least=0)
         _check_count("warmup_steps", self.warmup_steps, least=0)
-        _check_count("decay", self.decay, least=0)
+        if not isinstance(self.decay, bool):
+            _check_count("decay", self.decay, least=0)
         _check_count("gradient_accumulation", self.gradient_accumulation)
         _check_count("eval_every", self.eval_every)
         _check_count("checkpoint_every", self.checkpoint_every)
@@ -202,5 +203,5 @@ class Fit:
 
 
 def _check_count(name: str, value: Any, least: int = 1) -> None:
-    if value is not None and not (isinstance(value, int | np.integer) and value >= least):
+    if value is not None and not (is_number(value, whole=True) and value >= least):
         raise DataError(f"{name} is at least {least}, not {value!r}; it is a whole number.")
