@@ -145,11 +145,20 @@ def test_a_function_called_in_a_branch(tmp_path, engine):
     np.testing.assert_allclose(called, plain, rtol=1e-5)
 
 
-def test_a_function_that_calls_itself_is_refused(tmp_path):
+@pytest.mark.parametrize("length", [1, 3])
+def test_functions_that_call_themselves_are_refused(tmp_path, length):
     model = parsed(CALLS.format(body="y = own.linear(x, w, b)"), w=(4, 3), b=(3,))
-    model.functions[0].opset_import.add(domain="own", version=1)
-    model.functions[0].node[0].domain, model.functions[0].node[0].op_type = "own", "linear"
-    with pytest.raises(blockdsl.errors.GraphError, match=r"not valid ONNX: .*recursive"):
+    names = ["linear", "second", "third"][:length]
+    (linear,) = (function for function in model.functions if function.name == "linear")
+    for name in names[1:]:
+        model.functions.append(linear)
+        model.functions[-1].name = name
+    for function in model.functions:
+        if function.name in names:
+            function.opset_import.add(domain="own", version=1)
+            called = names[(names.index(function.name) + 1) % length]
+            function.node[0].domain, function.node[0].op_type = "own", called
+    with pytest.raises(blockdsl.errors.GraphError, match=r"not valid ONNX: .*recursive: own::lin"):
         generate(tmp_path, model)
 
 

@@ -11,6 +11,7 @@ from onnx import ModelProto, TensorProto, helper
 from blockdsl.errors import GraphError
 from blockdsl.graph import microsoft, schema
 from blockdsl.graph.schema import MICROSOFT
+from blockdsl.graph.walk import all_nodes
 
 _SMALL = 1024
 """Bytes up to which an initializer stays: shapes, axes and scalars steer shape inference."""
@@ -87,6 +88,30 @@ def lift_initializers(model: ModelProto, names: frozenset[str]) -> ModelProto:
         else:
             graph.initializer.append(tensor)
     return copy
+
+
+def check_calls(model: ModelProto) -> None:
+    """Check that no function of a model calls itself: not every onnx survives looking into one.
+
+    Raises:
+        GraphError: One does, by itself or through others.
+    """
+    left = {
+        (f.domain, f.name, f.overload): {
+            (node.domain, node.op_type, node.overload) for node in all_nodes(f.node)
+        }
+        for f in model.functions
+    }
+    while left:
+        ends = [key for key, called in left.items() if called.isdisjoint(left)]
+        if not ends:
+            named = ", ".join(sorted("::".join(key[:2]) for key in left))
+            raise GraphError(
+                f"The model is not valid ONNX: its functions are recursive: {named}. A function "
+                "calls neither itself nor one that calls it."
+            )
+        for key in ends:
+            del left[key]
 
 
 def check_model(model: ModelProto, what: str = "model") -> None:

@@ -28,7 +28,7 @@ from onnx import (
 
 from blockdsl.errors import GraphError, UnknownNameError, near
 from blockdsl.graph import microsoft, nested
-from blockdsl.graph.check import is_small, skeleton
+from blockdsl.graph.check import check_calls, is_small, skeleton
 from blockdsl.graph.completion import complete, has_rank, together
 from blockdsl.graph.fold import Known, as_tensor, fold, folds, known
 from blockdsl.graph.infer import infer_outputs
@@ -167,6 +167,7 @@ class Index:
             table.clear()
         inferred = graph
         if graph.node:
+            check_calls(self.proto)
             try:
                 inferred = onnx.shape_inference.infer_shapes(
                     skeleton(self.proto), data_prop=True
