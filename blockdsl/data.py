@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blockdsl.errors import DataError, near
+from blockdsl.errors import DataError, is_number, near
 
 Array = npt.NDArray[Any]
 Batch = tuple[Array, ...] | Mapping[str, Array]
@@ -67,6 +67,8 @@ class Batches:
             )
         if not isinstance(size, int | np.integer) or size < 1:
             raise DataError(f"A batch has at least one row; size={size!r}.")
+        if not is_number(seed, whole=True) or seed < 0:
+            raise DataError(f"A seed is a whole number of at least 0; seed={seed!r}.")
         self._size, self._shuffle, self._seed, self._drop_last = size, shuffle, seed, drop_last
         if not len(self):
             raise DataError(

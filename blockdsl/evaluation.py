@@ -30,7 +30,8 @@ def evaluate(
         "loss" and each metric, every batch weighted by its rows.
 
     Raises:
-        DataError: There is no data, or it does not fit the model; a metric is no function.
+        DataError: There is no data, or it does not fit the model; a metric is no function or
+            gives no number.
     """
     for name, metric in metrics.items():
         if name == "loss" or not callable(metric):
@@ -49,7 +50,8 @@ def evaluate(
             measured["loss"].append(float(np.mean(outputs[0])))
             by_name = dict(zip(output_names, outputs, strict=True))
             for name, metric in metrics.items():
-                measured[name].append(metric(by_name, dict(zip(names, inputs, strict=True))))
+                value = metric(by_name, dict(zip(names, inputs, strict=True)))
+                measured[name].append(_number(name, value))
             rows.append(_rows(inputs[0]))
     finally:
         module.train()
@@ -62,6 +64,15 @@ def outputs_of(module: Module, inputs: tuple[Array, ...]) -> list[Array]:
     """What a module gives for a batch, always as a list of arrays."""
     outputs = module(*inputs)
     return [as_array(o) for o in (outputs if isinstance(outputs, tuple) else (outputs,))]
+
+
+def _number(name: str, value: Any) -> float:
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "biuf":
+        raise DataError(
+            f"The metric {name!r} gave {value!r}: a metric is one number, the mean over the batch."
+        )
+    return float(array.reshape(()))
 
 
 def _rows(value: Any) -> int:

@@ -54,6 +54,8 @@ def test_drop_last():
         ((np.ones(0),), {}, r"these have \[0\]"),
         ((np.float32(1),), {}, r"these have \[None\]"),
         ((np.ones(3),), {"size": 0}, "A batch has at least one row; size=0"),
+        ((np.ones(3),), {"seed": -1}, "a whole number of at least 0; seed=-1"),
+        ((np.ones(3),), {"seed": None}, "a whole number of at least 0; seed=None"),
         ((np.ones(3),), {"size": 4, "drop_last": True}, "no whole batch of size=4 in 3 rows"),
     ],
 )

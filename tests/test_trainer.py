@@ -16,6 +16,7 @@ from blockdsl.errors import (
     DataError,
     EngineError,
     FeedError,
+    StateError,
     UnknownNameError,
 )
 from blockdsl.trainer import Trainer, latest_checkpoint
@@ -269,11 +270,12 @@ def test_the_latest_checkpoint_is_the_one_written_last(tmp_path):
     assert latest_checkpoint(tmp_path, "none-") is None
 
 
-def test_prefix(tmp_path, batches, engine):
-    small.generate(tmp_path, prefix="mine-")
-    trainer = Trainer(tmp_path, prefix="mine-", engine=engine)
+@pytest.mark.parametrize("prefix", ["mine-", "mine[1]*-"])
+def test_prefix(tmp_path, batches, engine, prefix):
+    small.generate(tmp_path, prefix=prefix)
+    trainer = Trainer(tmp_path, prefix=prefix, engine=engine)
     quietly(trainer, batches, checkpoint_every=10)
-    resumed = Trainer.resume(tmp_path, prefix="mine-", engine=engine)
+    resumed = Trainer.resume(tmp_path, prefix=prefix, engine=engine)
     assert resumed.step == 12
     with pytest.raises(ArtifactError, match=r"has no training_model\.onnx"):
         Trainer(tmp_path)
@@ -337,6 +339,9 @@ def test_data_that_does_not_fit(folder, data, message, engine):
         ({"checkpoint_every": -1}, "checkpoint_every is at least 1, not -1"),
         ({"decay": -5}, "decay is at least 0, not -5"),
         ({"decay": 0.5}, "decay is at least 0, not 0.5; it is a whole number"),
+        ({"epochs": None}, "epochs is at least 0, not None"),
+        ({"warmup_steps": None}, "warmup_steps is at least 0, not None"),
+        ({"gradient_accumulation": None}, "gradient_accumulation is at least 1, not None"),
         ({"validation": iter([])}, "validation is an iterator"),
     ],
 )
@@ -381,6 +386,23 @@ def test_nothing_to_evaluate(folder, engine):
     with pytest.raises(DataError, match="There is nothing to evaluate"):
         trainer.evaluate([])
     assert trainer.module.training
+
+
+def test_paths_that_are_none(folder, batches):
+    with pytest.raises(StateError, match="The folder of artifacts is given by its path, not by"):
+        Trainer(None)
+    trainer = Trainer(folder)
+    with pytest.raises(StateError, match="The folder of checkpoints is given by its path, not by"):
+        quietly(trainer, batches, checkpoint_every=1, checkpoint_directory=3)
+    with pytest.raises(StateError, match="The checkpoint is given by its path, not by a int"):
+        trainer.save(3)
+
+
+@pytest.mark.parametrize("value", [None, "high", np.ones(2), 1j], ids=str)
+def test_metrics_that_are_no_numbers(folder, batches, value):
+    message = r"The metric 'odd' gave .*: a metric is one number, the mean over the batch"
+    with pytest.raises(DataError, match=message):
+        Trainer(folder).evaluate(batches, {"odd": lambda outputs, inputs: value})
 
 
 def test_nothing_to_resume(folder, tmp_path):

@@ -23,9 +23,7 @@ def text_of(path: StrPath, what: str) -> str:
         StateError: It is no path.
     """
     if not isinstance(path, str | bytes | os.PathLike):
-        raise StateError(
-            f"The {what} is given by the path of its file, not by a {type(path).__name__}."
-        )
+        raise StateError(f"The {what} is given by its path, not by a {type(path).__name__}.")
     return os.fsdecode(path)
 
 

@@ -37,7 +37,7 @@ def latest_checkpoint(artifacts: StrPath, prefix: str = "") -> Path | None:
     """
     found = [
         path
-        for path in (Path(artifacts) / CHECKPOINTS).glob(f"{prefix}step-*")
+        for path in (Path(artifacts) / CHECKPOINTS).glob(f"{glob.escape(prefix)}step-*")
         if path.name.removeprefix(f"{prefix}step-").isdigit()
     ]
     return max(found, key=lambda path: (path.stat().st_mtime_ns, path.name), default=None)

@@ -50,11 +50,11 @@ class Settings:
     checkpoint_every: int | None
 
     def __post_init__(self) -> None:
-        _check_count("epochs", self.epochs, least=0)
-        _check_count("warmup_steps", self.warmup_steps, least=0)
+        _check_count("epochs", self.epochs, least=0, optional=False)
+        _check_count("warmup_steps", self.warmup_steps, least=0, optional=False)
         if not isinstance(self.decay, bool):
             _check_count("decay", self.decay, least=0)
-        _check_count("gradient_accumulation", self.gradient_accumulation)
+        _check_count("gradient_accumulation", self.gradient_accumulation, optional=False)
         _check_count("eval_every", self.eval_every)
         _check_count("checkpoint_every", self.checkpoint_every)
 
@@ -202,6 +202,8 @@ class Fit:
         return LinearLRScheduler(self.optimizer, warmup, total, rate)
 
 
-def _check_count(name: str, value: Any, least: int = 1) -> None:
-    if value is not None and not (is_number(value, whole=True) and value >= least):
+def _check_count(name: str, value: Any, least: int = 1, optional: bool = True) -> None:
+    if value is None and optional:
+        return
+    if not (is_number(value, whole=True) and value >= least):
         raise DataError(f"{name} is at least {least}, not {value!r}; it is a whole number.")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from blockdsl.api import CheckpointState, Module, Optimizer, set_seed
-from blockdsl.backend.files import StrPath
+from blockdsl.backend.files import StrPath, text_of
 from blockdsl.backend.seed import unrepeatable
 from blockdsl.data import Batch, check_repeatable
 from blockdsl.errors import (
@@ -85,7 +85,7 @@ class Trainer:
         engine: str | None = None,
         seed: int | None = None,
     ) -> None:
-        self._directory, self.prefix = Path(artifacts), prefix
+        self._directory, self.prefix = Path(text_of(artifacts, "folder of artifacts")), prefix
         training_model = self._file("training_model.onnx")
         if training_model is None:
             raise ArtifactError(
@@ -216,7 +216,8 @@ class Trainer:
             eval_every,
             checkpoint_every,
         )
-        folder = Path(checkpoint_directory or self._directory / CHECKPOINTS)
+        directory = checkpoint_directory or self._directory / CHECKPOINTS
+        folder = Path(text_of(directory, "folder of checkpoints"))
         fit = Fit(
             self,
             self.optimizer,
@@ -260,7 +261,7 @@ class Trainer:
             CheckpointError: It cannot be written; the old file stays then.
         """
         default = self._directory / CHECKPOINTS / checkpoint_name(self.step, self.prefix)
-        path = Path(checkpoint or default)
+        path = Path(text_of(checkpoint or default, "checkpoint"))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:

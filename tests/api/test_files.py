@@ -153,7 +153,7 @@ def test_paths_are_paths(run: Trained, engine: str, tmp_path: Path) -> None:
         "inference model": lambda: module.export_model_for_inferencing(5, ["output"]),  # type: ignore[arg-type]
     }
     for what, use in uses.items():
-        with pytest.raises(TypeError, match=f"The {what} is given by the path of its file, not b"):
+        with pytest.raises(TypeError, match=f"The {what} is given by its path, not b"):
             use()
     CheckpointState.save_checkpoint(state, os.fsencode(tmp_path / "saved"))
     assert (tmp_path / "saved").is_file()
