@@ -426,6 +426,52 @@ DRAWING = [
             }>""",
         3,
     ),
+    *[
+        loop(
+            name,
+            f"""
+            {HALF}
+            two = Constant <value = int64 {{2}}> ()
+            y, z = Loop (M, always, s) <body = step (int64 i, bool go, float[3] a)
+                => (bool still, float[3] c, float[3] d) {{
+                  left = Mod (i, two)
+                  odd = Cast <to = 9> (left)
+                  c = If (odd) <
+                    then_branch = u () => (float[3] p) {{ {drawing} }},
+                    else_branch = v () => (float[3] q) {{ {other} }}
+                  >
+                  d = Mul (c, a)
+                  still = Identity (go)
+                }}>""",
+            4,
+            order=order,
+        )
+        for name, drawing, other, order in (
+            (
+                "dropout in some steps",
+                "b = Mul (a, w)  e = Dropout (b, half, trains)  p = Dropout (e, half, trains)",
+                "q = Sin (a)",
+                2,
+            ),
+            (
+                "draws of another type and shape in each branch",
+                """n = RandomNormalLike <seed = 1.0> (a)  b = Mul (n, w)  m = Add (n, b)
+                   t = Sigmoid (w)  k = Bernoulli <seed = 2.0> (t)  p = Mul (m, k)""",
+                """f = Concat <axis = 0> (a, a)  r = RandomUniformLike <seed = 2.0> (f)
+                   h = ReduceMax <keepdims = 0> (r)  q = Mul (a, h)""",
+                1,
+            ),
+            (
+                "a loop that draws in some steps",
+                """p = Loop (two, trains, a) <body = inner (int64 j, bool on, float[3] k)
+                    => (bool yet, float[3] l) {
+                      m = Mul (k, w)  l = Dropout (m, half, trains)  yet = Identity (on)
+                    }>""",
+                "q = Sin (a)",
+                1,
+            ),
+        )
+    ],
     loop(
         "a draw that is the state",
         """
@@ -501,21 +547,6 @@ REFUSED = {
               p = SequenceAt (pair, zero)  r = ReduceSum <keepdims = 0> (p, first)  c = Mul (a, r)
             }> (x)""",
         "reads the sequence 'pair'",
-    ),
-    "a draw of a type that is not known": (
-        """
-        z = Loop (M, "", x) <body = step (int64 i, bool go, float[2, 3] a)
-            => (bool still, float[2, 3] c) {
-              c = If (go) <
-                then_branch = u () => (float[2, 3] p) {
-                  q = RandomNormalLike (a)  p = Mul (q, a)
-                },
-                else_branch = v () => (float[2, 3] r) { r = Neg (a) }
-              >
-              still = Identity (go)
-            }>
-        y = Tanh (z)""",
-        "Give it a dtype",
     ),
     "a state that grows": (
         """
@@ -596,6 +627,17 @@ SUM_OF = {
     "Loop": """
         y = Loop (M, c, x) <body = step (int64 i, bool go, float[2, 3] x1)
             => (bool still, float[2, 3] s) {{ s = {draw}  still = Identity (go) }}>""",
+    "If in some steps": """
+        two = Constant <value = int64 {{2}}> ()
+        y = Loop (M, c, x) <body = step (int64 i, bool go, float[2, 3] x1)
+            => (bool still, float[2, 3] s) {{
+              left = Mod (i, two)  odd = Cast <to = 9> (left)
+              s = If (odd) <
+                then_branch = a () => (float[2, 3] p) {{ p = {draw} }},
+                else_branch = b () => (float[2, 3] r) {{ r = Neg (x1) }}
+              >
+              still = Identity (go)
+            }}>""",
     "Scan": """
         y, z = Scan <num_scan_inputs = 1, body = step (float[2, 3] x1, float k)
             => (float[2, 3] s, float[2, 3] o) {{ s = {draw}  o = Mul (s, k) }}> (x, k)""",
@@ -606,7 +648,7 @@ SUM_OF = {
 def test_the_gradient_reads_what_was_drawn(kind):
     """The runtime draws anew in every step. What is linear in x is the product of x and its slope,
     for every draw but no two different ones."""
-    draw = f"Dropout ({'x1' if kind in ('Loop', 'Scan') else 'x'}, half, c)"
+    draw = f"Dropout ({'x1' if 'x1' in SUM_OF[kind] else 'x'}, half, c)"
     model = parser.parse_model(
         f"""
         <ir_version: 8, opset_import: ["" : 17, "my" : 1]>

@@ -10,12 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from blockdsl.errors import GradientError
-from blockdsl.gradient.functions import inline_calls, take_names
+from blockdsl.gradient.functions import inline_calls, renamed, take_names
 from blockdsl.graph.model import Graph
 from blockdsl.graph.random import is_random
 from blockdsl.graph.tensor import FLOATS
-from blockdsl.graph.walk import all_nodes, subgraphs
+from blockdsl.graph.walk import all_nodes, reads, subgraphs
 
 
 def keep_draws(graph: Graph, path: Sequence[NodeProto]) -> bool:
@@ -47,24 +46,37 @@ def returned(node: NodeProto, body: GraphProto) -> Iterator[tuple[str, int]]:
             yield name, i - first
 
 
-def _keep(graph: Graph, node: NodeProto) -> bool:
-    """Add what the bodies of a node draw to its outputs, unless it is there already."""
+def _keep(graph: Graph, node: NodeProto, inside: bool = False) -> bool:
+    """Add what the bodies of a node draw to its outputs, unless it is there already.
+
+    Args:
+        graph: The graph.
+        node: The node.
+        inside: Whether it stands in a body itself, perhaps in one that runs several times.
+    """
     bodies, added = list(subgraphs(node)), []
     for body in bodies:
         inline_calls(graph, body, lambda function: _hold_draws(graph, function.node))
         for child in body.node:
             if any(subgraphs(child)):
-                _keep(graph, child)
+                _keep(graph, child, inside=True)
             if child.op_type == "Dropout" and is_random(child):
                 _declare_mask(graph, child)
         known = {name for name, _ in returned(node, body)}
         added += [(body, name) for name in _drawn(body) if name not in known]
+    instead = {
+        (i, name): other
+        for i, body in enumerate(bodies)
+        for owner in bodies
+        if owner is not body
+        for name, other in _nothing(
+            graph, node, owner, body, [n for o, n in added if o is owner], inside
+        ).items()
+    }
     for owner, name in added:
         node.output.append(graph.names.unique(f"{node.name or node.op_type}.{name}"))
-        for body in bodies:
-            _return(
-                graph, body, name if body is owner else _nothing(graph, node, owner, body, name)
-            )
+        for i, body in enumerate(bodies):
+            _return(graph, body, name if body is owner else instead[i, name])
     return bool(added)
 
 
@@ -76,7 +88,7 @@ def _drawn(body: GraphProto) -> list[str]:
             found.append(node.output[1 if node.op_type == "Dropout" else 0])
         for inner in subgraphs(node):
             found += [node.output[i] for _, i in returned(node, inner)]
-    return found
+    return list(dict.fromkeys(found))
 
 
 def _declare_mask(graph: Graph, node: NodeProto) -> None:
@@ -94,15 +106,55 @@ def _return(graph: Graph, body: GraphProto, name: str) -> None:
     body.output.append(ValueInfoProto(name=name))
 
 
-def _nothing(graph: Graph, node: NodeProto, owner: GraphProto, body: GraphProto, name: str) -> str:
-    """What the other branch of an `If` returns for a draw: a scalar of its type."""
-    made = graph.names.unique("nothing")
-    zero = helper.make_tensor("", _type_of_draw(graph, node, owner, name), [], [0])
-    body.node.append(helper.make_node("Constant", [], [made], value=zero))
+def _nothing(
+    graph: Graph,
+    node: NodeProto,
+    owner: GraphProto,
+    body: GraphProto,
+    drawn: Sequence[str],
+    inside: bool,
+) -> dict[str, str]:
+    """What the other branch of an `If` returns for draws that only one has.
+
+    Where a loop may stack it with the draws of other steps it must have their shape: the other
+    branch draws as well, for nobody. Otherwise it is a scalar.
+    """
+    kinds = {name: 0 if inside else _type_of_draw(graph, node, owner, name) for name in drawn}
+    unknown = [name for name, kind in kinds.items() if not kind]
+    made = _drawn_again(graph, owner, body, unknown)
+    for name, kind in kinds.items():
+        if kind:
+            made[name] = graph.names.unique("nothing")
+            zero = helper.make_tensor("", kind, [], [0])
+            body.node.append(helper.make_node("Constant", [], [made[name]], value=zero))
     return made
 
 
+def _drawn_again(
+    graph: Graph, owner: GraphProto, body: GraphProto, drawn: Sequence[str]
+) -> dict[str, str]:
+    """Copy the draws of one branch to another, and what they are made of."""
+    needed, sources = set(drawn), []
+    for child in reversed(owner.node):
+        if not needed.isdisjoint(child.output):
+            needed |= reads(child)
+            sources.append(child)
+    weights = [t for t in owner.initializer if t.name in needed]
+    own = [t.name for t in weights] + [o for child in sources for o in child.output if o]
+    names = {name: graph.names.unique(name) for name in own}
+    for weight in weights:
+        copied = body.initializer.add()
+        copied.CopyFrom(weight)
+        copied.name = names[weight.name]
+    for child in reversed(sources):
+        copy = renamed(child, names)
+        copy.name = graph.names.unique(child.name or child.op_type)
+        body.node.append(copy)
+    return {name: names[name] for name in drawn}
+
+
 def _type_of_draw(graph: Graph, node: NodeProto, owner: GraphProto, name: str) -> int:
+    """The element type of a draw, 0 if it is not known."""
     source = next(child for child in owner.node if name in child.output)
     for inner in subgraphs(source):
         for drawn, i in returned(source, inner):
@@ -117,13 +169,8 @@ def _type_of_draw(graph: Graph, node: NodeProto, owner: GraphProto, name: str) -
         return TensorProto.FLOAT
     if source.op_type == "Multinomial":
         return TensorProto.INT32
-    for known in (*source.input, *node.output):
-        if graph.is_tensor(known) and graph.type_of(known).elem_type in FLOATS:
-            return graph.type_of(known).elem_type
-    raise GradientError(
-        f"{source.op_type} (node {source.name!r}) draws random numbers inside a branch, of a type "
-        f"that is not known there. Give it a dtype, or move it out of the branch."
-    )
+    known = (graph.type_of(n).elem_type for n in source.input if graph.is_tensor(n))
+    return next((kind for kind in known if kind in FLOATS), 0)
 
 
 def _states(node: NodeProto) -> int:

@@ -226,7 +226,7 @@ def _captured(bodies: Iterable[GraphProto], wanted: frozenset[str]) -> list[str]
     for body in bodies:
         node = NodeProto()
         node.attribute.add().g.CopyFrom(body)
-        for name in sorted(reads(node) & wanted):
+        for name in sorted(reads(node) & wanted, key=str):  # values compare otherwise
             if not graph.is_tensor(name):
                 if holds_floats(graph, name):
                     found[name] = None
