@@ -539,15 +539,6 @@ def test_the_value_is_that_of_the_runtime(program, rng):
 
 
 REFUSED = {
-    "a sequence that a scan reads": (
-        """
-        pair = SequenceConstruct (x, x)
-        y = Scan <num_scan_inputs = 1, body = step (float[3] a) => (float[3] c) {
-              zero = Constant <value = int64 {0}> ()  first = Constant <value = int64[1] {0}> ()
-              p = SequenceAt (pair, zero)  r = ReduceSum <keepdims = 0> (p, first)  c = Mul (a, r)
-            }> (x)""",
-        "reads the sequence 'pair'",
-    ),
     "a state that grows": (
         """
         z = Loop (M, "", x) <body = step (int64 i, bool go, float[N, 3] a)
@@ -640,6 +631,16 @@ SUM_OF = {
             }}>""",
     "Scan": """
         y, z = Scan <num_scan_inputs = 1, body = step (float[2, 3] x1, float k)
+            => (float[2, 3] s, float[2, 3] o) {{ s = {draw}  o = Mul (s, k) }}> (x, k)""",
+    "Scan that returns its draws in another order": """
+        z, y, m = Scan <num_scan_inputs = 1, scan_output_directions = [0, 1],
+            body = step (float[2, 3] x1, float k)
+            => (float[2, 3] s, float[2, 3] o, bool[2, 3] mask) {{
+              s, mask = {draw}  o = Mul (s, k)
+            }}> (x, k)""",
+    "Scan with directions": """
+        z, y = Scan <num_scan_inputs = 1, scan_output_directions = [1],
+            body = step (float[2, 3] x1, float k)
             => (float[2, 3] s, float[2, 3] o) {{ s = {draw}  o = Mul (s, k) }}> (x, k)""",
 }
 

@@ -42,7 +42,8 @@ def returned(node: NodeProto, body: GraphProto) -> Iterator[tuple[str, int]]:
     first = 1 if node.op_type == "Loop" else 0
     for i, output in enumerate(body.output):
         name = output.name if output.name in drawn else copied.get(output.name, "")
-        if name in drawn and i >= first + _states(node):
+        stacked = i - first - _states(node)
+        if name in drawn and stacked >= 0 and not _is_turned(node, stacked):
             yield name, i - first
 
 
@@ -77,7 +78,18 @@ def _keep(graph: Graph, node: NodeProto, inside: bool = False) -> bool:
         node.output.append(graph.names.unique(f"{node.name or node.op_type}.{name}"))
         for i, body in enumerate(bodies):
             _return(graph, body, name if body is owner else instead[i, name])
+    for attribute in node.attribute:
+        if attribute.name in _OUTPUT_ORDERS:
+            attribute.ints.extend([0] * len(added))
     return bool(added)
+
+
+_OUTPUT_ORDERS = ("scan_output_axes", "scan_output_directions")
+
+
+def _is_turned(node: NodeProto, output: int) -> bool:
+    """Whether a `Scan` stacks an output in another order than that of its steps."""
+    return any(a.ints[output] for a in node.attribute if a.name in _OUTPUT_ORDERS)
 
 
 def _drawn(body: GraphProto) -> list[str]:
