@@ -161,6 +161,38 @@ PROGRAMS = [
         y = ConcatFromSequence <axis = 1> (done)""",
         n=np.array([1, 2, 3]),
     ),
+    *[
+        Program(
+            f"a scan that reads a sequence, {name}",
+            "(float[3] s, float[T, 3] x, float[T, 3] v) => (float[3] h, float[T, 3] z)",
+            f"""
+            pieces = SplitToSequence <axis = 0, keepdims = 0> (v)
+            h, n, z = Scan <num_scan_inputs = 2, scan_input_directions = [1, 0],
+                scan_output_directions = [1],
+                body = step (float[3] a, int64 k, float[3] b, float[3] c)
+                => (float[3] d, int64 m, float[3] e) {{
+                  one = Constant <value = int64 {{1}}> ()  m = Add (k, one)
+                  p = SequenceAt (pieces, k)  q = Mul (a, p)  d = Add (q, b)
+                  {output}
+                }}> (s, zero, x, {other})""",
+            of=["h", "z"],
+            constants=f"zero = Constant <value = int64 {{0}}> () {constants}",
+            runtime=not constants,
+            order=order,
+        )
+        for name, output, other, constants, order in (
+            ("and two tensors", "r = Sin (d)  e = Mul (r, c)", "v", "", 2),
+            ("and one tensor twice", "r = Sin (c)  e = Mul (r, p)", "x", "", 2),
+            (
+                "and draws",
+                "r = Sin (d)  e = Dropout (r, half, trains)",
+                "v",
+                """half = Constant <value = float {0.5}> ()
+                trains = Constant <value = bool {1}> ()""",
+                1,
+            ),
+        )
+    ],
     Program(
         "dropout in a loop that appends",
         "(int64 M, float[3] s, float[3] w) => (float[N, 3] y)",

@@ -20,7 +20,7 @@ from blockdsl.gradient.replay import Draws, replayed
 from blockdsl.gradient.rules.sequence_loop import SequenceLoop
 from blockdsl.gradient.sequences import holds_floats, read, written
 from blockdsl.graph import activate, current, op
-from blockdsl.graph.control import choose, close, scan
+from blockdsl.graph.control import choose, close, counted, scan
 from blockdsl.graph.shapes import permuted, zeros_like
 from blockdsl.graph.value import Value
 from blockdsl.graph.walk import reads
@@ -83,24 +83,23 @@ def scan_(
         for i in range(made)
         if g.flows(count + i)
     }
-    draws = y.drawn(body)
+    draws, captured = y.drawn(body), _captured([body], wanted)
+    ends = [g[i] for i in range(count)]
+    if all(map(current().is_tensor, captured)):
 
-    def keep(carried: list[Value], slices: list[Value]) -> Any:
-        kept = dict(zip(draws, slices[num_scan_inputs:], strict=True))
-        again = replayed(current(), body, [*carried, *slices[:num_scan_inputs]], kept)
-        return again[:count], carried
+        def keep(carried: list[Value], slices: list[Value]) -> Any:
+            kept = dict(zip(draws, slices[num_scan_inputs:], strict=True))
+            again = replayed(current(), body, [*carried, *slices[:num_scan_inputs]], kept)
+            return again[:count], carried
 
-    saved = scan(keep, states, [*inputs, *draws.values()])[1] if count else []
-    captured = _captured([body], wanted)
-    for name in captured:
-        if not current().is_tensor(name):
-            raise GradientError(
-                f"The body of a Scan reads the sequence {name!r}: there is no gradient of that. "
-                f"Read it in a Loop, or join it first, with ConcatFromSequence."
-            )
-    dstates, dinputs, dcaptured = _backwards(
-        body, [*saved, *inputs], count, [g[i] for i in range(count)], outputs, captured, draws
-    )
+        saved = scan(keep, states, [*inputs, *draws.values()])[1] if count else []
+        dstates, dinputs, dcaptured = _backwards(
+            body, [*saved, *inputs], count, ends, outputs, captured, draws
+        )
+    else:
+        dstates, dinputs, dcaptured = _through_loop(
+            body, states, inputs, ends, outputs, captured, draws
+        )
     back = [
         None if d is None else _restored(d, x, a, f)
         for d, x, a, f in zip(dinputs, given, in_axes, in_flips, strict=True)
@@ -145,6 +144,47 @@ def loop(
         body, saved, count, ends, cotangents, captured, draws, going_on
     )
     return (None, None, *dstates, dcaptured)
+
+
+def _through_loop(
+    body: GraphProto,
+    states: Sequence[Value],
+    inputs: Sequence[Value],
+    dstates: Sequence[Value],
+    doutputs: Mapping[int, Value],
+    captured: Sequence[str],
+    draws: Draws,
+) -> tuple[list[Any], list[Any], Captured]:
+    """The gradient of a `Scan` whose body reads sequences: that of a `Loop` over the slices.
+
+    Args:
+        body: The body.
+        states: What it starts from.
+        inputs: What it is given slice by slice, along their first axes.
+        dstates: The cotangents of the last states.
+        doutputs: The cotangents of those stacked outputs that have one, by their index.
+        captured: What the body reads of the scope around it.
+        draws: What the body drew, stacked.
+
+    Returns:
+        The cotangents of the first states, of the slices, and of what is captured.
+    """
+    count = len(states)
+    own = [op.Identity(x) for x in (*states, *inputs)]  # each of its own, if it is given twice
+
+    def step(number: Value, carried: list[Value]) -> tuple[list[Value], list[Value]]:
+        slices = [op.Gather(x, number, axis=0) for x in own[count:]]
+        kept = {name: op.Gather(draw, number, axis=0) for name, draw in draws.items()}
+        outputs = replayed(current(), body, [*carried, *slices], kept)
+        return outputs[:count], outputs[count:]
+
+    last, made = counted(step, own[:count], op.Shape(own[-1])[0])
+    seeds: dict[str, Value]
+    seeds = {s: d for s, d in zip(last, dstates, strict=True) if s.type.is_float}
+    seeds |= {made[i - count]: d for i, d in doutputs.items()}
+    found = pull_back(current(), seeds, [*own, *captured])
+    first = len(own)
+    return found[:count], found[count:first], dict(zip(captured, found[first:], strict=True))
 
 
 def _backwards(
