@@ -313,6 +313,8 @@ W = {"fc.weight": np.zeros((2, 3), np.float32), "fc.bias": np.zeros(3, np.float3
         (lambda: ClipGradNorm(0), "max_norm is 0: it must be above 0"),
         (lambda: Chain(Trace(), ScaleByAdam()), "Two steps of the chain have a slot 'momentum0'"),
         (lambda: model_of(SGD(), {}), "There is nothing to train"),
+        (lambda: SGD().build([TensorProto()]), "pair that TrainingBlock.parameters.. returns"),
+        (lambda: SGD().build(3), "and not with one int"),
         (lambda: model_of(SGD(), {"n": np.zeros(2, np.int64)}), "'n' is of int64"),
         (
             lambda: model_of(SGD(PassThrough(), momentum=0.9), W),

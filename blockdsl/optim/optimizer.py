@@ -66,9 +66,10 @@ class AbstractOptimizer(ModelBlock):
             The flag that the training operator sets, or the new values of all parameters and slots.
 
         Raises:
-            OptimizerError: There is nothing to train, or a parameter has no floating-point type.
+            OptimizerError: There is nothing to train, a parameter has no floating-point type, or
+                this is not the pair that `TrainingBlock.parameters()` returns.
         """
-        trained = list(parameters[0])
+        trained = _trained(parameters)
         self._check(trained)
         if all(tensor.data_type == TensorProto.FLOAT for tensor in trained):
             native = self.native([tensor.name for tensor in trained])
@@ -198,3 +199,15 @@ class Optimizer(AbstractOptimizer):
     ) -> tuple[Value, Slots]:
         """The new values of a parameter and its slots."""
         return self.update(parameter, gradient, slots, context.learning_rate, context.step)
+
+
+def _trained(parameters: Any) -> list[TensorProto]:
+    """The first of a pair of lists of parameters."""
+    if isinstance(parameters, Sequence) and len(parameters) == 2:
+        trained, frozen = parameters
+        if isinstance(trained, Sequence) and isinstance(frozen, Sequence):
+            return list(trained)
+    raise OptimizerError(
+        "An optimizer is called with the trained and the frozen parameters, the pair that "
+        f"TrainingBlock.parameters() returns, and not with one {type(parameters).__name__}."
+    )
