@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, parser
 
 import blockdsl
-from blockdsl.errors import GradientError
+from blockdsl.errors import GradientError, OpError
 from blockdsl.gradient import build_gradients
 from blockdsl.graph import Graph
 from blockdsl.testing import check_gradients, evaluate, in_precision
@@ -556,6 +556,20 @@ def test_what_has_no_gradient_says_so(name):
     model = parser.parse_model(f"{head} {{ {text} }}")
     with pytest.raises(GradientError, match=message):
         with_gradients(model, ["y"], ["x"])
+
+
+def test_sequences_in_loops_need_an_opset_that_carries_them():
+    model = parser.parse_model("""
+    <ir_version: 7, opset_import: ["" : 12]>
+    g (int64 M, float[3] x) => (float loss) {
+      pair = SequenceConstruct (x, x)
+      y = Loop (M, "", x) <body = step (int64 i, bool go, float[3] a) => (bool still, float[3] c) {
+        p = SequenceAt (pair, i)  c = Mul (a, p)  still = Identity (go)
+      }>
+      loss = ReduceSum <keepdims = 0> (y)
+    }""")
+    with pytest.raises(OpError, match="carries a sequence needs opset 13, and the model has opset"):
+        blockdsl.grad(model, "x")
 
 
 def test_shapes_inside_bodies_are_found_with_constants_from_outside():

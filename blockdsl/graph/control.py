@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from onnx import TensorProto, TypeProto
 
+from blockdsl.errors import OpError
 from blockdsl.graph.context import activate, current
 from blockdsl.graph.model import Graph
 from blockdsl.graph.nested import resized
@@ -19,6 +20,9 @@ _FIRST_SCAN = 9
 
 _FIRST_STATELESS = 11
 """The opset from which on a `Loop` may carry nothing."""
+
+_FIRST_OF_SEQUENCES = 13
+"""The opset from which on a `Loop` may carry sequences."""
 
 Step = Callable[[list[Value], list[Value]], tuple[Sequence[Value], Sequence[Value]]]
 """(states, inputs of the step) -> (new states, outputs of the step)."""
@@ -106,7 +110,14 @@ def counted(
     trips: Operand,
 ) -> tuple[list[Value], list[Value]]:
     """As `repeat`, where the steps have outputs as well, which are stacked along axis 0."""
-    if not states and current().opset() < _FIRST_STATELESS:
+    opset = current().opset()
+    if opset < _FIRST_OF_SEQUENCES and not all(map(current().is_tensor, states)):
+        raise OpError(
+            f"A loop that carries a sequence needs opset {_FIRST_OF_SEQUENCES}, and the model has "
+            f"opset {opset}. Make positions and lengths in sequences static, or convert the model "
+            f"with onnx.version_converter."
+        )
+    if not states and opset < _FIRST_STATELESS:
         spare = [op.Identity(np.array(0))]
         return [], counted(lambda number, kept: (kept, step(number, [])[1]), spare, trips)[1]
     with current().body("step") as child, activate(child):
