@@ -61,3 +61,13 @@ def test_every_page_with_code_is_listed():
         if re.search(r"^ *```python", page.read_text("utf-8"), re.MULTILINE)
     }
     assert with_code == set(PAGES)
+
+
+def test_links_lead_to_files_where_the_pages_are_read_unbuilt():
+    # GitHub shows the pages that the README leads to as they are: it has links, not roles.
+    for page in PAGES:
+        text = (ROOT / page).read_text("utf-8")
+        assert "{doc}" not in text, page
+        links = re.findall(r"\]\((?!https?:)([^)#]+)", text)
+        missing = [link for link in links if not (ROOT / page).parent.joinpath(link).exists()]
+        assert not missing, (page, missing)
