@@ -306,6 +306,33 @@ def test_progress(folder, batches, capsys, engine):
     assert "step 12: loss" in shown
 
 
+def test_a_history_is_shown_in_a_line(folder, batches):
+    history = quietly(Trainer(folder), batches, validation=batches)
+    assert repr(history).startswith("History(12 steps, the last with loss ")
+    assert repr(history).endswith(f"; 1 evaluations, last {history.evaluations[0]})")
+    assert repr(blockdsl.trainer.History()) == "History(0 steps; 0 evaluations)"
+
+
+def test_after_another_loop_the_last_step_is_so_much_later(folder, batches, capsys, engine):
+    trainer = Trainer(folder, engine=engine)
+    for _ in range(5):
+        trainer.module(*small.data())
+        trainer.optimizer.step()
+        trainer.module.lazy_reset_grad()
+    rates = []
+    trainer.fit(
+        batches,
+        epochs=2,
+        learning_rate=0.1,
+        decay=True,
+        on_step=lambda *_: rates.append(trainer.optimizer.get_learning_rate()),
+    )
+    assert trainer.step == 29
+    assert "29/29" in capsys.readouterr().out
+    assert np.all(np.diff(rates) < 0)
+    assert rates[-1] == 0 < rates[-2]
+
+
 def test_no_progress(folder, batches, capsys, engine):
     quietly(Trainer(folder, engine=engine), batches, validation=batches)
     assert capsys.readouterr().out == ""

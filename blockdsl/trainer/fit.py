@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from blockdsl.trainer.trainer import Trainer
 
 
-@dataclass
+@dataclass(repr=False)
 class History:
     """What a run measured.
 
@@ -31,6 +31,13 @@ class History:
 
     losses: list[float] = field(default_factory=list)
     evaluations: list[tuple[int, dict[str, float]]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        """A line: a notebook shows what a cell returns, and the losses may be a million."""
+        loss = f", the last with loss {self.losses[-1]:.4g}" if self.losses else ""
+        measured = f", last {self.evaluations[-1]}" if self.evaluations else ""
+        evaluations = f"{len(self.evaluations)} evaluations{measured}"
+        return f"History({len(self.losses)} steps{loss}; {evaluations})"
 
 
 @dataclass(frozen=True)
@@ -94,11 +101,11 @@ class Fit:
 
     def run(self, *, progress: bool) -> History:
         """Train; see `Trainer.fit`."""
-        epochs, steps = self.settings.epochs, self.settings.steps_of(self.data)
-        self._schedule = self._make_schedule(epochs * steps)
+        epochs, last = self.settings.epochs, self._last_step()
+        self._schedule = self._make_schedule(last)
         self._history = History()
         self.trainer.module.lazy_reset_grad()  # gradients may be left of an interrupted run
-        with Progress(enabled=progress, total=epochs * steps) as self._bar:
+        with Progress(enabled=progress, total=last) as self._bar:
             self._bar.advance(self.trainer.step)
             for epoch in range(kept(self.trainer.state, "epoch"), epochs):
                 for loss in self._epoch(epoch):
@@ -107,6 +114,19 @@ class Fit:
         if self._history.losses and self.settings.checkpoint_every and not self._checkpoint_due():
             self._save()
         return self._history
+
+    def _last_step(self) -> int:
+        """The optimizer step at which training ends, 0 if the data does not tell its length.
+
+        Steps that were taken before by another loop belong to no epoch of this one.
+        """
+        settings, state = self.settings, self.trainer.state
+        steps = settings.steps_of(self.data)
+        if not steps:
+            return 0
+        done = kept(state, "epoch") * steps
+        done += -(-kept(state, "batch") // settings.gradient_accumulation)
+        return self.trainer.step + max(settings.epochs * steps - done, 0)
 
     def _epoch(self, epoch: int) -> Iterator[float]:
         """Train on what is left of an epoch; the mean loss of every optimizer step."""
