@@ -10,7 +10,7 @@ import numpy as np
 from blockdsl.api import Module
 from blockdsl.backend.values import as_array, is_ort_value
 from blockdsl.data import Array, Batch, in_order
-from blockdsl.errors import DataError
+from blockdsl.errors import DataError, UnknownNameError, near
 
 Metric = Callable[[Mapping[str, Array], Mapping[str, Array]], float]
 """(outputs by name, inputs by name) -> a mean over the batch."""
@@ -32,6 +32,7 @@ def evaluate(
     Raises:
         DataError: There is no data, or it does not fit the model; a metric is no function or
             gives no number.
+        UnknownNameError: A metric reads an output or input that the evaluation model has not.
     """
     for name, metric in metrics.items():
         if name == "loss" or not callable(metric):
@@ -48,10 +49,10 @@ def evaluate(
             inputs = in_order(batch, names)
             outputs = outputs_of(module, inputs)
             measured["loss"].append(float(np.mean(outputs[0])))
-            by_name = dict(zip(output_names, outputs, strict=True))
+            given = _Inputs(zip(names, inputs, strict=True))
+            put_out = _Outputs(zip(output_names, outputs, strict=True))
             for name, metric in metrics.items():
-                value = metric(by_name, dict(zip(names, inputs, strict=True)))
-                measured[name].append(_number(name, value))
+                measured[name].append(_number(name, metric(put_out, given)))
             rows.append(_rows(inputs[0]))
     finally:
         module.train()
@@ -73,6 +74,23 @@ def _number(name: str, value: Any) -> float:
             f"The metric {name!r} gave {value!r}: a metric is one number, the mean over the batch."
         )
     return float(array.reshape(()))
+
+
+class _Inputs(dict[str, Array]):
+    def __missing__(self, name: str) -> Array:
+        raise UnknownNameError(
+            f"A metric reads the input {name!r}, which the evaluation model does not take. "
+            f"{near(name, self)}"
+        )
+
+
+class _Outputs(dict[str, Array]):
+    def __missing__(self, name: str) -> Array:
+        raise UnknownNameError(
+            f"A metric reads the output {name!r}, and the evaluation model puts out "
+            f"{', '.join(map(repr, self))}. Generate the artifacts with "
+            f"additional_output_names=[{name!r}] (`blockdsl generate --output-name {name}`)."
+        )
 
 
 def _rows(value: Any) -> int:

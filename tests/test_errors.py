@@ -427,6 +427,15 @@ def test_settings_of_a_run(files):
         refuses(DataError, "a metric is a function", trainer.evaluate, data, metrics)
 
 
+def test_what_a_metric_reads(files):
+    trainer, data = Trainer(files), Batches(*small.data(), size=32)
+    for metric, message in (
+        (lambda outputs, inputs: outputs["logits"].mean(), r"additional_output_names=\['logits'\]"),
+        (lambda outputs, inputs: inputs["targe"].mean(), "input 'targe'.*Did you mean 'target'"),
+    ):
+        refuses(UnknownNameError, message, trainer.evaluate, data, {"measure": metric})
+
+
 def test_data_that_is_none():
     refuses(DataError, "rows of one length", Batches, [[1, 2], [3]])
     refuses(DataError, "size=1.5", Batches, np.zeros(4), size=1.5)
