@@ -471,6 +471,13 @@ class Blocked(blockdsl.Block):
         return blockdsl.op.ArgMax(output).cast("float32").mean()
 
 
+class Scaled(blockdsl.Block):
+    """It makes an initializer of the constant."""
+
+    def build(self, output):
+        return (3.5 * output).square().mean()
+
+
 MISTAKES = [
     ({"model": 3}, RuntimeError, "Please pass in either a string or an ONNX ModelProto"),
     ({"model": "gone.onnx"}, FileNotFoundError, "The model 'gone.onnx' does not exist"),
@@ -497,6 +504,7 @@ MISTAKES = [
     ),
     ({"requires_grad": ["fc1.weigth"]}, RuntimeError, "weigth is not found.*Did you mean 'fc1.we"),
     ({"requires_grad": ["conv*"]}, LookupError, r"conv\* is not found in the graph. Known names:"),
+    ({"requires_grad": ["q"], "loss": Scaled()}, LookupError, r"names: ('fc\d\.\w+'(, )?)+\.$"),
     ({"frozen_params": ["fc1.weigth"]}, LookupError, "weigth is not found.*Did you mean 'fc1.we"),
     ({"requires_grad": ["x"]}, RuntimeError, r"blockdsl\.grad\(model, wrt=\['x'\]\)"),
     ({"requires_grad": ["h"]}, RuntimeError, "h is computed by the model"),

@@ -138,7 +138,8 @@ def _no_match(pattern: str, graph: Graph, names: Sequence[str], argument: str) -
             f"{argument}: Node arg {pattern} is computed by the model, and only parameters "
             f"(initializers) are trained. For its gradient use blockdsl.grad."
         )
-    return f"{argument}: Node arg {pattern} is not found in the graph. {near(pattern, names)}"
+    given = [name for name in names if name not in graph.constants_made]
+    return f"{argument}: Node arg {pattern} is not found in the graph. {near(pattern, given)}"
 
 
 def _check_trainable(graph: Graph, names: Sequence[str]) -> None:
