@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -203,8 +204,10 @@ def test_tensorboard_is_missing(here, monkeypatch):
         ("train run --data train.npz --engine fast", "There is no engine engine='fast'"),
         ("evaluate run --data train.npz --device tpu", "Unsupported device type: 'tpu'"),
         ("export run -o m.onnx --output-names nope", "nope"),
+        ("export run -o m.onnx --output-name nope", "nope"),
         ("info gone", "does not exist"),
         ("info .", "has no training_model.onnx"),
+        ("info checkpoints", r"checkpoints and no .*`blockdsl info checkpoints/step-00000002`"),
     ],
 )
 def test_mistakes(here, command, message):
@@ -212,6 +215,9 @@ def test_mistakes(here, command, message):
     x, _ = small.data()
     np.save("one.npy", x)
     np.savez("half.npz", x=x)
+    Path("checkpoints").mkdir()
+    for step in (1, 2):
+        shutil.copy("run/checkpoint", f"checkpoints/step-{step:08d}")
     np.savez("objects.npz", x=x.astype(object), target=x)
     Path("cut.npz").write_bytes(Path("half.npz").read_bytes()[:100])
     assert re.search(message, run(*command.split(), ok=False))
@@ -227,7 +233,7 @@ def test_export_without_an_eval_model(here, engine):
 
 def test_nothing_to_export_by_default(here):
     run("generate", "model.onnx", "--loss", "mse", "--output", "run")
-    assert "--output-names" in run("export", "run", "-o", "m.onnx", ok=False)
+    assert "with --output-name;" in run("export", "run", "-o", "m.onnx", ok=False)
 
 
 @pytest.mark.filterwarnings("default")

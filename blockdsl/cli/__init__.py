@@ -3,7 +3,7 @@
 ```sh
 blockdsl generate model.onnx --loss cross-entropy --output run
 blockdsl train run --data train.npz --validation test.npz --epochs 10 --learning-rate 0.01
-blockdsl export run --output-names logits -o trained.onnx
+blockdsl export run --output-name logits -o trained.onnx
 ```
 """
 

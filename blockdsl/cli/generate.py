@@ -27,7 +27,7 @@ def generate(
         str,
         typer.Option(
             help=f"{', '.join(LOSSES)}; none if the model's first output is the loss; or a block "
-            "with its arguments, also of your own: blockdsl.loss:CrossEntropyLoss(axis=-1)."
+            "with its arguments, also of your own: my_losses:Focal(gamma=2)."
         ),
     ],
     optimizer: Annotated[

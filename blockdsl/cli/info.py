@@ -63,6 +63,14 @@ def _print_artifacts(folder: Path) -> None:
     end = "training_model.onnx"
     found = sorted(folder.glob(f"*{end}"))
     if not found:
+        checkpoints = [
+            path for path in sorted(folder.iterdir()) if path.is_file() and _is_checkpoint(path)
+        ]
+        if checkpoints:
+            raise ArtifactError(
+                f"{str(folder)!r} has checkpoints and no {end}: look at one of them, with "
+                f"`blockdsl info {checkpoints[-1]}`, or at the artifacts that it belongs to."
+            )
         raise ArtifactError(
             f"{str(folder)!r} has no {end}: write it with `blockdsl generate MODEL --output "
             f"{folder}`."

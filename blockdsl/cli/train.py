@@ -143,8 +143,10 @@ def export(
     output_names: Annotated[
         list[str] | None,
         typer.Option(
+            "--output-name",
+            "--output-names",
             help="A tensor that the model puts out; may be given several times. By default what "
-            "the evaluation model, or else the training model, puts out after the loss."
+            "the evaluation model, or else the training model, puts out after the loss.",
         ),
     ] = None,
     checkpoint: Start = None,
@@ -158,7 +160,7 @@ def export(
     if not names:
         raise ArtifactError(
             "The model puts out nothing but the loss: name the tensors that the model "
-            "is to put out with --output-names; `blockdsl info` of the forward model lists them."
+            "is to put out with --output-name; `blockdsl info` of the forward model lists them."
         )
     trainer.export(output, names)
     console.print(f"Wrote {output}, which puts out {', '.join(names)}.")
