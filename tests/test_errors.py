@@ -254,6 +254,7 @@ BUILDS = [
     (lambda x: x.transpose(0), OpError, r"\[0\] is no order of the 2 axes of 'x'"),
     (lambda x: x if x > 0 else -x, OpError, "is true is not known while the model is built"),
     (lambda x: max(x, 2 * x), OpError, r"the larger of two tensors is op\.Max"),
+    (lambda x: x * x.cast(np.int64), GraphError, r"Convert one of them: x\.cast\(dtype\)"),
     (lambda x: sum(row for row in x), OpError, "is one tensor, which cannot be iterated over"),
     (lambda x: blockdsl.input(5), GraphError, "The name of an input is a text, not 5"),
     (lambda x: blockdsl.input(""), GraphError, "The name of an input is a text, not ''"),

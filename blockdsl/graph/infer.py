@@ -109,8 +109,9 @@ def unfit(operator: Operator, node: NodeProto, types: Types, error: Exception) -
     """The error for inputs that do not fit, with what ONNX's inference says of them."""
     given = ", ".join(f"{n}: {describe(types[n])}" for n in node.input if n in types)
     reason = str(error).split("]")[-1].strip() or str(error)
+    advice = ". Convert one of them: x.cast(dtype)" if "inconsistent type" in reason else ""
     return GraphError(
-        f"{operator} cannot take these inputs ({given}): {reason} (node {node.name!r})"
+        f"{operator} cannot take these inputs ({given}): {reason} (node {node.name!r}){advice}"
     )
 
 
