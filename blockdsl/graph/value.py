@@ -22,6 +22,8 @@ from blockdsl.graph.tensor import (
 if TYPE_CHECKING:
     from blockdsl.graph.model import Graph
 
+_NUMBERS = (bool, int, float, np.generic, np.ndarray)
+
 Operand = Any
 """A `Value`, the name of a tensor, a number or an array."""
 
@@ -30,8 +32,8 @@ class Value(str):
     """A tensor of the model under construction.
 
     It *is* the tensor's name, so that whatever takes names takes it (`onnx.helper.make_node`, say),
-    and it has the operators of an array, each of which appends a node. `==` compares names, as for
-    any string; write `a.equal(b)` for the operator.
+    and it has the operators of an array, each of which appends a node. `==` compares two names, as
+    of any strings, and nothing else: write `a.equal(b)` for the operator.
 
     Example:
         >>> import blockdsl
@@ -114,6 +116,19 @@ class Value(str):
         return self._graph.constant_value(self)
 
     # -- what a string can do and a tensor cannot ----------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, _NUMBERS):
+            raise OpError(
+                f"{str(self)!r} is a tensor whose elements are not known while the model is built, "
+                f"and == and != compare names: write x.equal({other!r}), or ~x.equal({other!r})."
+            )
+        return str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
 
     def __bool__(self) -> bool:
         if self._graph.is_tensor(self) and self.elem_type == TensorProto.BOOL:

@@ -57,7 +57,7 @@ class Context:
             if not isinstance(b, Value):
                 return a * b
             a, b = b, a
-        if b in (0, 1):
+        if not isinstance(b, Value) and b in (0, 1):
             return a if b else 0.0
         made: Value = a  # what the lambda takes is a Value, which a checker cannot see of `a`
         return self.once(("product", a, b), lambda: made * b)

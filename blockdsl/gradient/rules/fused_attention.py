@@ -42,7 +42,7 @@ def _summed(*terms: Value | None) -> Value | None:
 def _refuse(name: str, **given: object) -> None:
     """An error for what serves inference alone."""
     for key, value in given.items():
-        if value is not None and value != 0 and value != "NONE":
+        if isinstance(value, Value) or value not in (None, 0, "NONE"):
             raise GradientError(
                 f"{name} with {key!r} has no gradient: that form is for generating text step by "
                 f"step. Train on whole sequences, without it."

@@ -115,7 +115,8 @@ def smaller(a: Count, b: Count) -> Count:
     """The smaller one of two lengths."""
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b)
-    return 0 if a == 0 or b == 0 else _chosen("Min", a, b)
+    nothing = any(not isinstance(n, Value) and n == 0 for n in (a, b))
+    return 0 if nothing else _chosen("Min", a, b)
 
 
 def larger(a: Count, b: Count) -> Count:

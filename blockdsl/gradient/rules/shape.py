@@ -69,7 +69,7 @@ def tile(g: Value, y: Value, x: Value, repeats: Value) -> tuple[Value, None]:
     copies = []
     for axis in range(x.rank):
         times = element_of(repeats, axis)
-        if times != 1:
+        if isinstance(times, Value) or times != 1:
             copies.append(len(parts))
             parts.append(times)
         parts.append(length_of(x, axis))

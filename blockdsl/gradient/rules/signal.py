@@ -77,7 +77,9 @@ def _number(x: Value) -> Count:
 def _as_parts(x: Value, like: Value) -> Value:
     """The real parts where a signal is real, else these and the imaginary parts."""
     parts = length_of(like, like.rank - 1)
-    return x if parts == 2 else op.Slice(x, starts=[0], ends=concat_shape(parts), axes=[-1])
+    if not isinstance(parts, Value) and parts == 2:
+        return x
+    return op.Slice(x, starts=[0], ends=concat_shape(parts), axes=[-1])
 
 
 def _of_transform(g: Value, axis: int, length: Count, inverse: bool) -> Value:
