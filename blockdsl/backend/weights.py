@@ -7,18 +7,18 @@ when it needs it: a model of many gigabytes can be taken apart and written again
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, TensorProto
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_tensor
 
 from blockdsl.backend.engine import Array
 from blockdsl.backend.files import StrPath, read_model
 from blockdsl.errors import ModelFileError
 from blockdsl.graph.tensor import PACKED, np_dtype
-from blockdsl.graph.walk import all_nodes, subgraphs
+from blockdsl.graph.walk import nodes_of, subgraphs
 
 _READ_BELOW = 2**16  # bytes: these may be shapes and settings, which building looks into
 
@@ -105,16 +105,9 @@ def _unreadable(tensor: TensorProto, file: Path, why: object) -> ModelFileError:
 
 def _other_tensors(model: ModelProto) -> Iterator[TensorProto]:
     """The tensors that are no initializers of the graph itself."""
-    bodies = [model.graph.node, *(function.node for function in model.functions)]
-    for nodes in bodies:
-        yield from _tensors_of(nodes)
-
-
-def _tensors_of(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
-    for node in all_nodes(nodes):
+    for node in nodes_of(model):
         for attribute in node.attribute:
             yield attribute.t
             yield from attribute.tensors
-        inner: Iterable[GraphProto] = subgraphs(node)
-        for graph in inner:
+        for graph in subgraphs(node):
             yield from graph.initializer
