@@ -13,7 +13,7 @@ from onnx import TensorProto
 from blockdsl.graph.control import counted
 from blockdsl.graph.op import op
 from blockdsl.graph.tensor import NARROW
-from blockdsl.graph.value import Operand, Value
+from blockdsl.graph.value import Operand, Value, known_to_be
 
 
 def where(condition: Value, x: Operand, y: Operand) -> Value:
@@ -31,9 +31,9 @@ def where(condition: Value, x: Operand, y: Operand) -> Value:
         return op.Where(condition, x, y)
     chosen = condition.cast(like.elem_type)
     terms: list[Value] = []
-    if isinstance(x, Value) or x != 0:
+    if not known_to_be(x, 0):
         terms.append(chosen * x)
-    if isinstance(y, Value) or y != 0:
+    if not known_to_be(y, 0):
         terms.append((1 - chosen) * y)
     return terms[0] if len(terms) == 1 else terms[0] + terms[1]
 

@@ -352,3 +352,8 @@ class Value(str):
 def _is_text(graph: Graph, other: object) -> bool:
     """Whether `name + other` joins strings: onnxblock code makes names that way."""
     return isinstance(other, str) and not isinstance(other, Value) and other not in graph
+
+
+def known_to_be(x: Operand, number: float) -> bool:
+    """Whether an operand is known to be a number: what a tensor is shows when the model runs."""
+    return not isinstance(x, Value) and bool(x == number)

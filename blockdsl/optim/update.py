@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 
 from blockdsl.gradient.updates import power
-from blockdsl.graph.value import Value
+from blockdsl.graph.value import Value, known_to_be
 
 Scalar = float | Value
 """A number that is known, or one that is computed."""
@@ -57,8 +57,10 @@ class Context:
             if not isinstance(b, Value):
                 return a * b
             a, b = b, a
-        if not isinstance(b, Value) and b in (0, 1):
-            return a if b else 0.0
+        if known_to_be(b, 0):
+            return 0.0
+        if known_to_be(b, 1):
+            return a
         made: Value = a  # what the lambda takes is a Value, which a checker cannot see of `a`
         return self.once(("product", a, b), lambda: made * b)
 
@@ -68,7 +70,7 @@ class Context:
 
     def union(self, a: Scalar, b: Scalar) -> Scalar:
         """What two losses, one after the other, lose together: 1 - (1 - a) (1 - b)."""
-        if not isinstance(a, Value) and a == 0:
+        if known_to_be(a, 0):
             return b
         return self.complement(self.product(self.complement(a), self.complement(b)))
 
@@ -95,7 +97,7 @@ class Update:
     def as_tensor(self, parameter: Value) -> Value:
         """The change as one tensor, which a step that remembers it needs: w - w'."""
         change = _times(self.scale, self.direction)
-        if not isinstance(self.decay, Value) and self.decay == 0:
+        if known_to_be(self.decay, 0):
             return change
         return change + _times(self.decay, parameter)
 
@@ -106,4 +108,4 @@ class Update:
 
 
 def _times(scale: Scalar, tensor: Value) -> Value:
-    return tensor if not isinstance(scale, Value) and scale == 1 else scale * tensor
+    return tensor if known_to_be(scale, 1) else scale * tensor

@@ -12,7 +12,7 @@ from blockdsl.gradient.rules.placing import length_of, numbers_to
 from blockdsl.graph import op
 from blockdsl.graph.control import either
 from blockdsl.graph.shapes import ones_like, typed_as
-from blockdsl.graph.value import Operand, Value
+from blockdsl.graph.value import Operand, Value, known_to_be
 
 
 @vjp("Det")
@@ -24,7 +24,7 @@ def det(g: Value, y: Value, x: Value) -> Value:
     """
     g = g.unsqueeze(-2, -1)
     size = length_of(x, -1 if isinstance(x.shape[-1], int) else -2)
-    if not isinstance(size, Value) and size == 1:
+    if known_to_be(size, 1):
         return g
     if isinstance(size, int):
         known = np.array([[k for k in range(size) if k != i] for i in range(size)])

@@ -11,7 +11,7 @@ from onnx import TensorProto
 from blockdsl.graph import Graph, op
 from blockdsl.graph.portable import counting, where
 from blockdsl.graph.shapes import concat_shape, dims_of, expand, reshape_exactly, typed_as
-from blockdsl.graph.value import Value
+from blockdsl.graph.value import Value, known_to_be
 
 Count = int | Value
 """A number, or an int64 vector of one element where it is computed when the graph runs."""
@@ -115,8 +115,7 @@ def smaller(a: Count, b: Count) -> Count:
     """The smaller one of two lengths."""
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b)
-    nothing = any(not isinstance(n, Value) and n == 0 for n in (a, b))
-    return 0 if nothing else _chosen("Min", a, b)
+    return 0 if known_to_be(a, 0) or known_to_be(b, 0) else _chosen("Min", a, b)
 
 
 def larger(a: Count, b: Count) -> Count:

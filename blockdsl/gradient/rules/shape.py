@@ -11,7 +11,7 @@ from blockdsl.gradient.registry import vjp
 from blockdsl.gradient.rules.placing import END, Count, element_of, length_of, numbers_to
 from blockdsl.graph import op
 from blockdsl.graph.shapes import concat_shape, permuted, reshape_exactly, reshape_like
-from blockdsl.graph.value import Value
+from blockdsl.graph.value import Value, known_to_be
 
 
 @vjp("Identity")
@@ -69,7 +69,7 @@ def tile(g: Value, y: Value, x: Value, repeats: Value) -> tuple[Value, None]:
     copies = []
     for axis in range(x.rank):
         times = element_of(repeats, axis)
-        if isinstance(times, Value) or times != 1:
+        if not known_to_be(times, 1):
             copies.append(len(parts))
             parts.append(times)
         parts.append(length_of(x, axis))

@@ -10,7 +10,7 @@ from blockdsl.gradient.rules.placing import Count, length_of, numbers_to, padded
 from blockdsl.gradient.rules.scattering import add_along
 from blockdsl.graph import op
 from blockdsl.graph.shapes import concat_shape, dims_of, reshape, reshape_exactly, typed_as
-from blockdsl.graph.value import Value
+from blockdsl.graph.value import Value, known_to_be
 
 
 @vjp("DFT")
@@ -77,9 +77,9 @@ def _number(x: Value) -> Count:
 def _as_parts(x: Value, like: Value) -> Value:
     """The real parts where a signal is real, else these and the imaginary parts."""
     parts = length_of(like, like.rank - 1)
-    if not isinstance(parts, Value) and parts == 2:
-        return x
-    return op.Slice(x, starts=[0], ends=concat_shape(parts), axes=[-1])
+    return (
+        x if known_to_be(parts, 2) else op.Slice(x, starts=[0], ends=concat_shape(parts), axes=[-1])
+    )
 
 
 def _of_transform(g: Value, axis: int, length: Count, inverse: bool) -> Value:
