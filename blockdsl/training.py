@@ -17,16 +17,19 @@ from onnx import NodeProto, TensorProto
 
 from blockdsl.blocks.block import Block, ModelBlock, as_names
 from blockdsl.errors import GradientError, GraphError
+from blockdsl.functional.model_functions import FLAG, FLOAT, functions_for, model_function
 from blockdsl.gradient import build_gradients
-from blockdsl.gradient.bodies import functions_for
 from blockdsl.gradient.composites import taken_apart
 from blockdsl.gradient.functions import expand_calls
 from blockdsl.graph import activate
 from blockdsl.graph.context import current
+from blockdsl.graph.control import either
 from blockdsl.graph.layout import ACCUMULATED, BUFFER, RESET
 from blockdsl.graph.microsoft import OPERATORS
 from blockdsl.graph.model import Graph
+from blockdsl.graph.op import op
 from blockdsl.graph.random import share_generator
+from blockdsl.graph.value import Value
 from blockdsl.graph.walk import all_nodes
 
 Parameters = tuple[list[TensorProto], list[TensorProto]]
@@ -187,6 +190,19 @@ def _add_gradients(
 def _accumulate(graph: Graph, buffer: str, value: str, overwrite: str, output: str) -> str:
     accumulator = OPERATORS["InPlaceAccumulatorV2"]
     return graph.add_node(accumulator, [buffer, value, overwrite], [output])[0]
+
+
+@model_function("InPlaceAccumulatorV2", FLOAT, FLOAT, FLAG)
+def _accumulator_function(
+    accumulation_buffer: Value, value: Value, overwrite_flag: Value | None = None
+) -> tuple[Value, Value]:
+    updated = op.Cast(np.ones(1, np.float32), to=TensorProto.BOOL)
+    if overwrite_flag is None:
+        return updated, op.Add(accumulation_buffer, value)
+    total = either(
+        overwrite_flag, lambda: op.Identity(value), lambda: op.Add(accumulation_buffer, value)
+    )
+    return updated, total
 
 
 def _statistics(graph: Graph) -> dict[str, str]:

@@ -12,7 +12,6 @@ import onnxruntime
 from onnx import ModelProto, numpy_helper
 
 import blockdsl
-from blockdsl.gradient.bodies import unroll_optimizer
 from blockdsl.graph.portable import sign
 from blockdsl.graph.tensor import elem_type_of, np_dtype
 from blockdsl.optim import (
@@ -28,6 +27,7 @@ from blockdsl.optim import (
     Trace,
     Update,
 )
+from blockdsl.passes.unroll_optimizer import unroll_optimizer
 from blockdsl.testing import evaluate
 
 PYTORCH = json.loads(

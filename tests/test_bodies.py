@@ -8,10 +8,12 @@ import pytest
 from onnx import TensorProto, checker, helper, parser
 
 import blockdsl
+import blockdsl.training  # registers the accumulator
 from blockdsl.errors import GraphError
-from blockdsl.gradient.bodies import functions_for, unroll_optimizer
+from blockdsl.functional.model_functions import functions_for
 from blockdsl.graph import current
 from blockdsl.optim import SGD, AdamW, ClipGradNorm
+from blockdsl.passes.unroll_optimizer import unroll_optimizer
 from blockdsl.testing import assert_close, evaluate
 from tests.engines import loads_opset, run
 from tests.optimizers import (

@@ -294,8 +294,11 @@ W = {"fc.weight": np.zeros((2, 3), np.float32), "fc.bias": np.zeros(3, np.float3
         (lambda: AdamW(mode="apex"), "mode is 'apex': it is 'huggingface' or 'torch'"),
         (lambda: AdamW(eps="1e-8"), "eps is '1e-8', of type str: it is a number"),
         (lambda: AdamW(betas=(0.9, None)), "beta2 is None, of type NoneType: it is a number"),
-        (lambda: AdamW(betas=0.9), "betas is 0.9: it is two numbers"),
-        (lambda: AdamW(betas=(0.9,)), r"betas is \(0.9,\): it is two numbers"),
+        (lambda: AdamW(betas=0.9), r"betas must be two numbers, such as \(0.9, 0.999\), not 0.9"),
+        (
+            lambda: AdamW(betas=(0.9,)),
+            r"betas must be two numbers, such as \(0.9, 0.999\), not \(0.9,\)",
+        ),
         (lambda: AdamW(weight_decay=[0.1]), r"The weight decay is \[0.1\], of type list"),
         (lambda: SGD(weight_decay_groups={"*b": "0"}), r"decay of '\*b' is '0', of type str"),
         (lambda: SGD(weight_decay_groups=0.1), "groups are 0.1: they are a dictionary from globs"),

@@ -27,7 +27,7 @@ def replace_foreign_operators(model: ModelProto) -> None:
     if all(map(_is_ours, model.graph.node)):
         return
     # Imported here because blockdsl's own models do without.
-    from blockdsl.gradient.bodies import functions_for
+    from blockdsl.functional.model_functions import functions_for
     from blockdsl.gradient.training_ops import replace_training_operators
 
     model.functions.extend(functions_for(model))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, islice
 
 from blockdsl.errors import OptimizerError
 from blockdsl.graph.value import Value
@@ -15,7 +15,7 @@ from blockdsl.optim.update import Context, Update
 
 
 class AbstractChain(AbstractOptimizer):
-    """An optimizer whose change is the gradient after a chain of steps."""
+    """An optimizer whose update is the gradient, transformed by a chain of steps."""
 
     @property
     @abstractmethod
@@ -24,33 +24,33 @@ class AbstractChain(AbstractOptimizer):
 
     @property
     def slots(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What all steps together remember of a parameter."""
+        """The slots of all steps."""
         return tuple(chain.from_iterable(step.slots for step in self.steps))
 
     def check(self, names: Sequence[str]) -> None:
-        """Say whether every step can work on these parameters."""
+        """Check that every step supports these parameters."""
         for step in self.steps:
             step.check(names)
 
-    def changed(
+    def update_parameter(
         self, parameter: Value, gradient: Value, slots: Slots, context: Context
     ) -> tuple[Value, Slots]:
-        """The new values of a parameter and its slots."""
-        update, rest, kept = Update(gradient), list(slots), list[Value]()
+        """Return the new values of a parameter and its slots."""
+        update, old_slots, new_slots = Update(gradient), iter(slots), list[Value]()
         for step in self.steps:
-            own, rest = rest[: len(step.slots)], rest[len(step.slots) :]
+            own = list(islice(old_slots, len(step.slots)))
             update, new = step(update, parameter, own, context)
-            kept.extend(new)
-        return update.applied(parameter, context), kept
+            new_slots.extend(new)
+        return update.apply(parameter, context), new_slots
 
 
 class Chain(AbstractChain):
-    """An optimizer made of steps.
+    """A chain of steps.
 
     Args:
-        *steps: The steps: the first gets the gradient, the parameter is changed by what the last
-            one makes of it.
-        clip_grad: How gradients are clipped before the first step.
+        *steps: The steps. The first gets the gradient; the update that the last one returns is
+            applied to the parameter.
+        clip_grad: Clipping of the gradients before the first step.
 
     Example:
         >>> from blockdsl.optim import AddDecayedWeights, Chain, ScaleByAdam, ScaleByLearningRate

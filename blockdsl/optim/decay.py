@@ -1,4 +1,4 @@
-"""Weight decay, with a rate of its own for groups of parameters."""
+"""Weight decay, with separate rates for groups of parameters."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from blockdsl.optim.update import Context, Update
 
 @dataclass(frozen=True)
 class AbstractDecay(Step):
-    """A step that takes away a part of every parameter.
+    """A step that decays parameters towards zero.
 
     Args:
-        rate: The weight decay of the parameters that no group names.
-        groups: The weight decay of others, by globs of their names; the first that fits counts.
+        rate: Weight decay of parameters that match no group.
+        groups: Weight decay by globs of names; the first glob that matches counts.
 
     Example:
         >>> decay = AddDecayedWeights(0.01, {"*.bias": 0.0})
@@ -41,12 +41,12 @@ class AbstractDecay(Step):
                 raise OptimizerError(f"The weight decay{where} is {rate}: it must not be negative.")
 
     def of(self, name: str) -> float:
-        """The weight decay of a parameter."""
+        """Return the weight decay of a parameter."""
         matching = (rate for glob, rate in self.groups.items() if fnmatchcase(name, glob))
         return next(matching, self.rate)
 
     def check(self, names: Sequence[str]) -> None:
-        """Say whether every group has members.
+        """Check that every group has members.
 
         Raises:
             UnknownNameError: No parameter matches a glob.
@@ -61,28 +61,28 @@ class AbstractDecay(Step):
 
 @dataclass(frozen=True)
 class AddDecayedWeights(AbstractDecay):
-    """A part of the parameter added to the change.
+    """Add a multiple of the parameter to the update.
 
-    Before a step that remembers changes, the decay is part of the gradient (PyTorch's SGD); right
-    before the learning rate, it is apart from it (PyTorch's AdamW).
+    Before a step with state, the decay is an L2 penalty (PyTorch's SGD); right before the learning
+    rate, it is decoupled (PyTorch's AdamW).
     """
 
     def __call__(
         self, update: Update, parameter: Value, slots: Slots, context: Context
     ) -> tuple[Update, Slots]:
-        """What is made of a change u: u' = u + rate w."""
+        """U' = u + rate w."""
         rate = self.of(context.name)
         return (replace(update, decay=update.decay + rate) if rate else update), slots
 
 
 @dataclass(frozen=True)
 class DecayAfterUpdate(AbstractDecay):
-    """A part of the changed parameter taken away, as Hugging Face's AdamW does."""
+    """Decay the updated parameter, as Hugging Face's AdamW does."""
 
     def __call__(
         self, update: Update, parameter: Value, slots: Slots, context: Context
     ) -> tuple[Update, Slots]:
-        """Of the parameter w - u is made: w' = (1 - lr rate) (w - u)."""
-        lost = context.product(context.learning_rate, self.of(context.name))
-        scale = context.product(update.scale, context.complement(lost))
-        return Update(update.direction, scale, context.union(update.decay, lost)), slots
+        """W' = (1 - lr rate) (w - u)."""
+        decay = context.multiply(context.learning_rate, self.of(context.name))
+        scale = context.multiply(update.scale, context.one_minus(decay))
+        return Update(update.direction, scale, context.combine_decays(update.decay, decay)), slots

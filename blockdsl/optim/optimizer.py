@@ -1,4 +1,4 @@
-"""`Optimizer`: what becomes of a parameter, given its gradient and what is remembered of it."""
+"""Optimizers: the update of a parameter from its gradient and its state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from onnx import TensorProto
 
 from blockdsl.blocks.block import Block, ModelBlock, is_block
 from blockdsl.errors import OptimizerError
-from blockdsl.gradient.plain import compute_type, scalar_inputs, tensor_inputs, wide
 from blockdsl.graph.context import current
 from blockdsl.graph.layout import NEW
 from blockdsl.graph.model import Graph
@@ -19,6 +18,12 @@ from blockdsl.graph.tensor import FLOATS, np_dtype
 from blockdsl.graph.value import Value
 from blockdsl.optim.clip import ClipGradNorm
 from blockdsl.optim.native import Native
+from blockdsl.optim.plain_form import (
+    compute_type,
+    scalar_inputs,
+    tensor_inputs,
+    to_compute_type,
+)
 from blockdsl.optim.steps import Slots
 from blockdsl.optim.update import Context
 
@@ -27,32 +32,32 @@ Parameters = tuple[Sequence[TensorProto], Sequence[TensorProto]]
 
 
 class AbstractOptimizer(ModelBlock):
-    """A block that makes an optimizer model for given parameters.
+    """A block that builds an optimizer model for given parameters.
 
-    The optimizers that onnxruntime-training knows are written as it knows them, so that every
-    binding of it can run them; all others as models of plain ONNX (`blockdsl.gradient.plain`).
-    Parameters of half precision are changed in float32, and what is remembered of them is float32.
+    Optimizers that onnxruntime-training knows are built in its native form, which each of its
+    bindings runs; all others in the plain form (`blockdsl.optim.plain_form`). Parameters of half
+    precision are updated in float32, and their state is float32.
     """
 
     slots: tuple[str, ...] = ()
     clip_grad: Block | None = None
 
     @abstractmethod
-    def changed(
+    def update_parameter(
         self, parameter: Value, gradient: Value, slots: Slots, context: Context
     ) -> tuple[Value, Slots]:
-        """The new values of a parameter and its slots."""
+        """Return the new values of a parameter and its slots."""
 
     def native(self, names: Sequence[str]) -> Native | None:
-        """The training operator that does the same for these parameters, if there is one."""
+        """Return the training operator with the same update for these parameters, if any."""
         del names
         return None
 
     def check(self, names: Sequence[str]) -> None:
-        """Say whether the optimizer can work on these parameters.
+        """Check that the optimizer supports these parameters.
 
         Raises:
-            BlockError: It cannot.
+            BlockError: It does not.
         """
         del names
 
@@ -110,27 +115,29 @@ class AbstractOptimizer(ModelBlock):
             kind = compute_type(parameter.elem_type)
             if kind not in contexts:
                 contexts[kind] = Context("", rate.cast(kind), step)
-            context = contexts[kind].of(str(parameter))
+            context = contexts[kind].for_parameter(str(parameter))
             with graph.scope(parameter):
-                change = wide(gradient) if factor is None else wide(gradient) * factor.cast(kind)
-                old = [wide(parameter), *slots]
-                made = self.changed(old[0], change, slots, context)
-                new = self._checked(made, old, context.name)
+                direction = to_compute_type(gradient)
+                if factor is not None:
+                    direction = direction * factor.cast(kind)
+                old = [to_compute_type(parameter), *slots]
+                result = self.update_parameter(old[0], direction, slots, context)
+                new = self._checked(result, old, context.name)
                 new[0] = new[0].cast(parameter.elem_type)
                 for source, value in zip([parameter, *slots], new, strict=True):
                     targets[_written(value, targets)] = f"{source}{NEW}"
         graph.rename(targets)
         return [graph.value(name) for name in targets.values()]
 
-    def _checked(self, made: Any, old: Sequence[Value], name: str) -> list[Value]:
-        """What `changed` returned, if each value has the type of the one that it replaces."""
+    def _checked(self, result: Any, old: Sequence[Value], name: str) -> list[Value]:
+        """Return the new values if each has the type of the value that it replaces."""
         who = f"{type(self).__name__} on {name!r}"
-        if not (isinstance(made, tuple) and len(made) == 2 and len(made[1]) == len(old) - 1):
+        if not (isinstance(result, tuple) and len(result) == 2 and len(result[1]) == len(old) - 1):
             raise OptimizerError(
                 f"{who}: an update returns the new parameter and a sequence of the "
-                f"{len(old) - 1} new slots {list(self.slots)}, not {made!r}."
+                f"{len(old) - 1} new slots {list(self.slots)}, not {result!r}."
             )
-        new = [made[0], *made[1]]
+        new = [result[0], *result[1]]
         for which, before, after in zip(["parameter", *self.slots], old, new, strict=True):
             if not isinstance(after, Value) or after.type != before.type:
                 shown = after.type if isinstance(after, Value) else repr(after)
@@ -142,7 +149,7 @@ class AbstractOptimizer(ModelBlock):
 
 
 def _written(value: Value, taken: dict[str, str]) -> Value:
-    """The tensor as the output of a node that has no other name to bear yet."""
+    """Return the tensor, copied unless a node writes it and it is no other output yet."""
     graph = value.graph
     if graph.producer(value) is None or value in taken:
         copied: Value = op.Identity(value)
@@ -151,7 +158,7 @@ def _written(value: Value, taken: dict[str, str]) -> Value:
 
 
 class Optimizer(AbstractOptimizer):
-    """The base class of optimizers that are written as one formula.
+    """The base class of optimizers written as one formula.
 
     Example:
         >>> import blockdsl, numpy, onnx
@@ -180,29 +187,29 @@ class Optimizer(AbstractOptimizer):
         learning_rate: Value,
         step: Value,
     ) -> tuple[Value, Slots]:
-        """Change a parameter.
+        """Update a parameter.
 
         Args:
             parameter: The parameter.
-            gradient: Its gradient, clipped if `clip_grad` says so.
-            slots: What is remembered of it: tensors of its shape, in the order of the class's
-                `slots`, that are zero before the first step.
+            gradient: Its gradient, clipped if `clip_grad` is set.
+            slots: Its state: tensors of its shape, in the order of the class's `slots`, zero before
+                the first step.
             learning_rate: The learning rate, a scalar of the parameter's type.
             step: The number of this step, from 1 on: an int64 scalar.
 
         Returns:
-            The new parameter and what to remember.
+            The new parameter and its new state.
         """
 
-    def changed(
+    def update_parameter(
         self, parameter: Value, gradient: Value, slots: Slots, context: Context
     ) -> tuple[Value, Slots]:
-        """The new values of a parameter and its slots."""
+        """Return the new values of a parameter and its slots."""
         return self.update(parameter, gradient, slots, context.learning_rate, context.step)
 
 
 def _trained(parameters: Any) -> list[TensorProto]:
-    """The first of a pair of lists of parameters."""
+    """Return the first of a pair of lists of parameters."""
     if isinstance(parameters, Sequence) and len(parameters) == 2:
         trained, frozen = parameters
         if isinstance(trained, Sequence) and isinstance(frozen, Sequence):

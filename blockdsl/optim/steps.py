@@ -1,4 +1,4 @@
-"""The steps that optimizers are made of."""
+"""Steps that optimizers are chains of."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from blockdsl.errors import OptimizerError, check_number
-from blockdsl.gradient.updates import moment, squared_moment
 from blockdsl.graph.portable import equal
 from blockdsl.graph.value import Value
+from blockdsl.optim.arithmetic import moment, squared_moment
 from blockdsl.optim.update import Context, Update
 
 Slots = Sequence[Value]
-"""What an optimizer remembers of one parameter."""
+"""State of one parameter: tensors of its shape, such as moments."""
 
 Mode = Literal["huggingface", "torch"]
 
 
 class Step(ABC):
-    """One step of an optimizer: it turns the change of a parameter into a better one.
+    """One step of an optimizer: a transform of the update of a parameter.
 
-    The first step gets the gradient as the change. A step that remembers something of every
-    parameter names it in `slots`: tensors of the parameter's shape that are zero at first.
+    The first step gets the gradient as the update. A step with state per parameter names it in
+    `slots`: tensors of the parameter's shape, initially zero.
 
     Example:
         >>> import blockdsl
@@ -40,51 +40,51 @@ class Step(ABC):
     def __call__(
         self, update: Update, parameter: Value, slots: Slots, context: Context
     ) -> tuple[Update, Slots]:
-        """Change the change.
+        """Transform the update.
 
         Args:
-            update: The change that the steps before made of the gradient.
+            update: The update so far: the gradient, transformed by the previous steps.
             parameter: The parameter.
-            slots: What this step remembers of it, in the order of its `slots`.
+            slots: The state of this step, in the order of its `slots`.
             context: The parameter's name, the learning rate and the number of the step.
 
         Returns:
-            The new change and what to remember.
+            The new update and the new state.
         """
 
     def check(self, names: Sequence[str]) -> None:
-        """Say whether the step can work on these parameters.
+        """Check that the step supports these parameters.
 
         Args:
             names: The names of all parameters.
 
         Raises:
-            BlockError: It cannot.
+            BlockError: It does not.
         """
-        del names  # most steps do not ask for names
+        del names  # most steps treat all parameters alike
 
 
 @dataclass(frozen=True)
 class ScaleByLearningRate(Step):
-    """The change times the learning rate."""
+    """Multiply the update by the learning rate."""
 
     def __call__(
         self, update: Update, parameter: Value, slots: Slots, context: Context
     ) -> tuple[Update, Slots]:
-        """What is made of a change u: u' = lr u."""
+        """U' = lr u."""
         return update.scaled(context.learning_rate, context), slots
 
 
 @dataclass(frozen=True)
 class ScaleByAdam(Step):
-    """The mean of the changes over the root of the mean of their squares.
+    """Divide the first moment by the root of the second moment.
 
     Args:
-        beta1: How much of the mean is kept from step to step.
-        beta2: How much of the mean of the squares is.
-        eps: What keeps the divisor from zero.
-        bias_correction: Whether the means are corrected for having begun at zero.
-        mode: Whether `eps` is added to the corrected divisor ("torch") or to the uncorrected one
+        beta1: Decay factor of the first moment.
+        beta2: Decay factor of the second moment.
+        eps: Numerical stability: added to the denominator.
+        bias_correction: Whether to correct the moments for their start at zero.
+        mode: Whether `eps` is added after the bias correction ("torch") or before it
             ("huggingface").
 
     References:
@@ -117,27 +117,27 @@ class ScaleByAdam(Step):
         gradient = update.as_tensor(parameter)
         mean = moment(slots[0], gradient, self.beta1)
         square = squared_moment(slots[1], gradient, self.beta2)
-        scale, damping = self._numbers(context)
-        return Update(mean / (square.sqrt() + damping), scale), (mean, square)
+        scale, eps = self._corrected(context)
+        return Update(mean / (square.sqrt() + eps), scale), (mean, square)
 
-    def _numbers(self, context: Context) -> tuple[Value | float, Value | float]:
-        """Both corrections as one factor, sqrt(c2) / c1, for which eps becomes sqrt(c2) eps."""
+    def _corrected(self, context: Context) -> tuple[Value | float, Value | float]:
+        """Return the factor of both corrections, sqrt(c2) / c1, and eps scaled to match."""
         if not self.bias_correction:
             return 1.0, self.eps
         first = context.bias_correction(self.beta1)
-        root = context.once((self, "root"), context.bias_correction(self.beta2).sqrt)
-        scale = context.once((self, "scale"), lambda: root / first)
-        return scale, self.eps if self.mode == "huggingface" else context.product(root, self.eps)
+        root = context.shared((self, "root"), context.bias_correction(self.beta2).sqrt)
+        scale = context.shared((self, "scale"), lambda: root / first)
+        return scale, self.eps if self.mode == "huggingface" else context.multiply(root, self.eps)
 
 
 @dataclass(frozen=True)
 class Trace(Step):
-    """Momentum: a sum of the changes in which older ones count less and less.
+    """Accumulate updates with exponential decay: momentum.
 
     Args:
-        momentum: How much of the sum is kept from step to step.
-        nesterov: Whether to look one step ahead.
-        dampening: How much of each change but the first is left out of the sum.
+        momentum: Decay factor of the sum of updates.
+        nesterov: Whether to use Nesterov's momentum.
+        dampening: Share of each update but the first that is left out of the sum.
     """
 
     slots: ClassVar[tuple[str, ...]] = ("momentum0",)
@@ -160,12 +160,12 @@ class Trace(Step):
     def __call__(
         self, update: Update, parameter: Value, slots: Slots, context: Context
     ) -> tuple[Update, Slots]:
-        """The sum b' = momentum b + (1 - dampening) u; u' = b', or u + momentum b' (Nesterov)."""
+        """B' = momentum b + (1 - dampening) u; u' = b', or u + momentum b' (Nesterov)."""
         change = update.as_tensor(parameter)
         added = change
         if self.dampening:
-            # PyTorch does not dampen the first change.
-            share = context.once((self, "share"), lambda: self._share(context))
+            # PyTorch does not dampen the first update.
+            share = context.shared((self, "share"), lambda: self._share(context))
             added = share * change
         total = self.momentum * slots[0] + added
         ahead = change + self.momentum * total if self.nesterov else total

@@ -1,7 +1,7 @@
-"""What the steps of an optimizer hand on: a change of a parameter, and what all steps know.
+"""The update of a parameter, as the steps of an optimizer pass it on.
 
-A change is kept as a tensor and two numbers, so that steps multiply numbers, which are shared by
-all parameters, and the tensors are touched once, at the end.
+An update is a tensor and two scalars: steps multiply scalars, which all parameters share, and each
+tensor is read once, at the end.
 """
 
 from __future__ import annotations
@@ -9,50 +9,59 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 
-from blockdsl.gradient.updates import power
+import numpy as np
+
 from blockdsl.graph.value import Value, known_to_be
+from blockdsl.optim.arithmetic import power
 
 Scalar = float | Value
-"""A number that is known, or one that is computed."""
+"""A Python number or a scalar tensor."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a step knows beside the change: the parameter's name, the learning rate, the step.
+    """The inputs of a step beside the update: parameter name, learning rate and step number.
 
     Attributes:
         name: The name of the parameter.
         learning_rate: The learning rate, a scalar of the type that the optimizer computes in.
         step: The number of this step, from 1 on: an int64 scalar.
+        power_dtype: The type that powers of decay factors are rounded to: float64, or float32 as
+            in the kernels of onnxruntime-training.
     """
 
     name: str
     learning_rate: Value
     step: Value
-    _made: dict[Hashable, Value] = field(default_factory=dict, repr=False)
+    power_dtype: np.dtype = field(default=np.dtype(np.float64), repr=False)
+    _shared: dict[Hashable, Value] = field(default_factory=dict, repr=False)
 
-    def of(self, name: str) -> Context:
-        """The same for another parameter; what has been made once is shared."""
+    def for_parameter(self, name: str) -> Context:
+        """Return the context of another parameter, which shares all scalars with this one."""
         return replace(self, name=name)
 
-    def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """A scalar that all parameters share: made when it is asked for first.
+    def shared(self, key: Hashable, compute: Callable[[], Value]) -> Value:
+        """Return a scalar that all parameters share, computed at the first request.
 
         Args:
-            key: What tells it from others.
-            make: Makes it.
+            key: The identity of the scalar.
+            compute: Builds it.
         """
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
+        if key not in self._shared:
+            self._shared[key] = compute()
+        return self._shared[key]
 
     def bias_correction(self, decay: float) -> Value:
-        """The weight of what a moving average that began at zero has seen: 1 - decay ** step."""
+        """Return the bias correction of a moving average: 1 - decay ** step."""
         dtype = self.learning_rate.dtype
-        return self.once(("bias", decay), lambda: (1 - power(decay, self.step)).cast(dtype))
 
-    def product(self, a: Scalar, b: Scalar) -> Scalar:
-        """The product of two scalars: a b."""
+        def correction() -> Value:
+            return (1 - power(decay, self.step).cast(self.power_dtype)).cast(dtype)
+
+        return self.shared(("bias", decay), correction)
+
+    def multiply(self, a: Scalar, b: Scalar) -> Scalar:
+        """Return the product of two scalars: a b."""
         if not isinstance(a, Value):
             if not isinstance(b, Value):
                 return a * b
@@ -61,28 +70,28 @@ class Context:
             return 0.0
         if known_to_be(b, 1):
             return a
-        made: Value = a  # what the lambda takes is a Value, which a checker cannot see of `a`
-        return self.once(("product", a, b), lambda: made * b)
+        tensor: Value = a  # narrowed here, because a lambda loses the narrowing
+        return self.shared(("product", a, b), lambda: tensor * b)
 
-    def complement(self, a: Scalar) -> Scalar:
-        """What is missing to one: 1 - a."""
-        return self.once(("complement", a), lambda: 1 - a) if isinstance(a, Value) else 1 - a
+    def one_minus(self, a: Scalar) -> Scalar:
+        """Return 1 - a."""
+        return self.shared(("one minus", a), lambda: 1 - a) if isinstance(a, Value) else 1 - a
 
-    def union(self, a: Scalar, b: Scalar) -> Scalar:
-        """What two losses, one after the other, lose together: 1 - (1 - a) (1 - b)."""
+    def combine_decays(self, a: Scalar, b: Scalar) -> Scalar:
+        """Combine two successive decay factors: 1 - (1 - a)(1 - b)."""
         if known_to_be(a, 0):
             return b
-        return self.complement(self.product(self.complement(a), self.complement(b)))
+        return self.one_minus(self.multiply(self.one_minus(a), self.one_minus(b)))
 
 
 @dataclass(frozen=True)
 class Update:
-    """A change of a parameter: w' = (1 - decay) w - scale direction.
+    """The update of a parameter: w' = (1 - decay) w - scale direction.
 
     Attributes:
         direction: A tensor of the parameter's shape.
-        scale: How far to go against it.
-        decay: How much of the parameter is lost.
+        scale: The factor of the direction.
+        decay: The share of the parameter that decays.
     """
 
     direction: Value
@@ -90,21 +99,24 @@ class Update:
     decay: Scalar = 0.0
 
     def scaled(self, factor: Scalar, context: Context) -> Update:
-        """The change times a number."""
-        scale, decay = context.product(self.scale, factor), context.product(self.decay, factor)
-        return replace(self, scale=scale, decay=decay)
+        """Return the update multiplied by a scalar."""
+        return replace(
+            self,
+            scale=context.multiply(self.scale, factor),
+            decay=context.multiply(self.decay, factor),
+        )
 
     def as_tensor(self, parameter: Value) -> Value:
-        """The change as one tensor, which a step that remembers it needs: w - w'."""
+        """Return the update as one tensor, w - w', for steps that average updates."""
         change = _times(self.scale, self.direction)
         if known_to_be(self.decay, 0):
             return change
         return change + _times(self.decay, parameter)
 
-    def applied(self, parameter: Value, context: Context) -> Value:
-        """The changed parameter."""
-        kept = _times(context.complement(self.decay), parameter)
-        return kept - _times(self.scale, self.direction)
+    def apply(self, parameter: Value, context: Context) -> Value:
+        """Return the updated parameter."""
+        decayed = _times(context.one_minus(self.decay), parameter)
+        return decayed - _times(self.scale, self.direction)
 
 
 def _times(scale: Scalar, tensor: Value) -> Value:

@@ -27,6 +27,7 @@ from blockdsl.backend.session.state import OptimizerState
 from blockdsl.errors import EngineError, near
 from blockdsl.graph.layout import NEW
 from blockdsl.graph.tensor import TensorType, elem_type_of, is_static
+from blockdsl.passes.unroll_optimizer import unroll_optimizer
 
 OPTIMIZER = "optimizer model"
 SCHEDULE = ("learning_rate", "step")  # the inputs that are fed anew in every step
@@ -173,9 +174,6 @@ def plain_form(model: ModelProto, store: ParameterStore, trainable: Sequence[str
     """An optimizer model in its plain form: itself, unless it takes sequences of tensors."""
     if not any(value.type.HasField("sequence_type") for value in model.graph.input):
         return model
-    # Imported here because blockdsl's own optimizer models do without.
-    from blockdsl.gradient.bodies import unroll_optimizer
-
     values = [(name, store.value(name)) for name in trainable]
     parameters = [(name, elem_type_of(value.dtype), value.shape) for name, value in values]
     return unroll_optimizer(model, parameters)

@@ -15,8 +15,8 @@ import numpy as np
 from onnx import ModelProto
 
 from blockdsl.backend.engine import Array
-from blockdsl.gradient.updates import NORM_EPSILON
 from blockdsl.graph.schema import MICROSOFT
+from blockdsl.optim.arithmetic import NORM_EPSILON
 
 _CLIP = "InplaceClipGradNorm"
 _LARGEST_NORM = 1.0  # the operator's default

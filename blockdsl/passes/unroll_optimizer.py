@@ -1,34 +1,41 @@
-"""Optimizer models of sequences, rewritten with an input and an output for every tensor.
+"""The native form of an optimizer model rewritten into the plain form.
 
-The on-device training API feeds an optimizer whole sequences of parameters and gradients, which its
-kernels change in place. A session that is bound to memory of its own needs tensors instead: then it
-writes each new value where the old one lay.
+The on-device training API feeds an optimizer sequences of parameters and gradients, which its
+kernels update in place. A session with bound memory needs an input and an output for each tensor:
+then it writes each new value over the old one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from blockdsl.errors import GraphError
-from blockdsl.gradient.plain import scalar_inputs, tensor_inputs
-from blockdsl.gradient.updates import AdamW, clip_factor, sgd
 from blockdsl.graph.context import activate
 from blockdsl.graph.layout import NEW
 from blockdsl.graph.model import Graph
 from blockdsl.graph.schema import MICROSOFT
 from blockdsl.graph.value import Value
+from blockdsl.optim.adamw import adamw_of
+from blockdsl.optim.arithmetic import clip_factor, reduce_all_l2
+from blockdsl.optim.chain import AbstractChain
+from blockdsl.optim.native import kernel_context
+from blockdsl.optim.plain_form import scalar_inputs, tensor_inputs
+from blockdsl.optim.sgd import SGD
 
 _CLIP = "InplaceClipGradNorm"
-_SLOTS = {"AdamWOptimizer": ("momentum0", "momentum1"), "SGDOptimizerV2": ()}
+_OPTIMIZERS: dict[str, Callable[..., AbstractChain]] = {
+    "AdamWOptimizer": adamw_of,
+    "SGDOptimizerV2": SGD,
+}
 
 
 def unroll_optimizer(
     model: ModelProto, parameters: Sequence[tuple[str, int, tuple[int, ...]]]
 ) -> ModelProto:
-    """The plain form of an optimizer model of sequences; see `blockdsl.gradient.plain`.
+    """Return the plain form of an optimizer model in native form; see `blockdsl.optim.plain_form`.
 
     Args:
         model: A model of `learning_rate`, `step` and sequences of float32, with an AdamWOptimizer
@@ -36,36 +43,38 @@ def unroll_optimizer(
         parameters: Name, element type and shape of every parameter, in the order of the sequences.
 
     Raises:
-        GraphError: The model is none of these, or a parameter is not of float32, or there is none.
+        GraphError: The model is not one of these, a parameter is not float32, or there is none.
     """
-    optimizer, clip = _parts(model)
+    node, clip = _parts(model)
     _check(parameters)
-    slots = _SLOTS[optimizer.op_type]
+    optimizer = _OPTIMIZERS[node.op_type](**_attributes(node))
     plain = ModelProto(ir_version=model.ir_version, producer_name="blockdsl")
     plain.graph.name = "optimizer"
     plain.opset_import.extend(o for o in model.opset_import if o.domain in ("", "ai.onnx"))
     graph = Graph(plain)
     with activate(graph):
         rate, step = scalar_inputs(graph)
-        inputs = [tensor_inputs(graph, *parameter, slots) for parameter in parameters]
-        gradients = [gradient for _, gradient, *_ in inputs]
-        factor = clip_factor(gradients, clip.get("max_norm", 1.0)) if clip is not None else None
-        adamw = AdamW(rate, step, **_attributes(optimizer)) if slots else None
+        inputs = [tensor_inputs(graph, *parameter, optimizer.slots) for parameter in parameters]
+        factor = None
+        if clip is not None:
+            norm = reduce_all_l2(*(gradient for _, gradient, *_ in inputs))
+            factor = clip_factor(norm, clip.get("max_norm", 1.0))
         start = len(plain.graph.node)
-        parameter, gradient, *moments = inputs[0]
+        parameter, gradient, *slots = inputs[0]
         clipped = gradient if factor is None else gradient * factor
-        new = adamw(parameter, clipped, *moments) if adamw else [sgd(rate, parameter, clipped)]
-    changed = dict(zip((parameter, *moments), new, strict=True))
+        context = kernel_context(rate, step)
+        new, new_slots = optimizer.update_parameter(parameter, clipped, slots, context)
+    updates = dict(zip((parameter, *slots), (new, *new_slots), strict=True))
     if factor is not None:
-        changed[gradient] = clipped  # as the kernel does, and PyTorch's clip_grad_norm_
-    _repeat(plain, start, inputs, changed)
+        updates[gradient] = clipped  # as the kernel does, and PyTorch's clip_grad_norm_
+    _repeat(plain, start, inputs, updates)
     return plain
 
 
 def _parts(model: ModelProto) -> tuple[NodeProto, dict[str, Any] | None]:
-    """The optimizer of a model and the attributes of the clipping before it, if there is one."""
+    """Return the optimizer node of a model, and the attributes of its clipping node, if any."""
     nodes = {node.op_type: node for node in model.graph.node if node.domain == MICROSOFT}
-    optimizers = [node for name, node in nodes.items() if name in _SLOTS]
+    optimizers = [node for name, node in nodes.items() if name in _OPTIMIZERS]
     clip = nodes.get(_CLIP)
     if len(optimizers) != 1 or len(model.graph.node) != (1 if clip is None else 2):
         shown = ", ".join(
@@ -96,26 +105,30 @@ def _check(parameters: Sequence[tuple[str, int, tuple[int, ...]]]) -> None:
 
 
 def _repeat(
-    model: ModelProto, start: int, inputs: Sequence[Sequence[Value]], changed: dict[Value, Value]
+    model: ModelProto, start: int, inputs: Sequence[Sequence[Value]], updates: dict[Value, Value]
 ) -> None:
-    """Say of all parameters what the nodes from `start` on say of the first.
+    """Copy the nodes from `start` on that update the first parameter for every parameter.
 
-    `changed` has the new values of the inputs of the first.
-
-    Copying nodes takes a fraction of the time that building them does, of which a model of hundreds
-    of parameters has many thousands.
+    `updates` maps the inputs of the first parameter to their new values. Copying a node takes a
+    fraction of the time of building it, and hundreds of parameters have many thousands.
     """
     graph = model.graph
-    template = list(graph.node[start:])
+    depends = set(inputs[0])
+    template, shared = list[NodeProto](), list[NodeProto]()
+    for node in graph.node[start:]:
+        on_first = not depends.isdisjoint(node.input)
+        (template if on_first else shared).append(node)
+        depends.update(node.output if on_first else ())
     del graph.node[start:]
+    graph.node.extend(shared)
     inner = [output for node in template for output in node.output]
     types = {info.name: info.type for info in graph.input}
     for tensors in inputs:
         names: dict[str, str] = dict(zip(inputs[0], tensors, strict=True))
-        sources = [names[name] for name in changed]
+        sources = [names[name] for name in updates]
         names |= {name: f"{tensors[0]}/{name}" for name in inner}
         names |= {
-            new: f"{source}{NEW}" for new, source in zip(changed.values(), sources, strict=True)
+            new: f"{source}{NEW}" for new, source in zip(updates.values(), sources, strict=True)
         }
         for node in template:
             copy = graph.node.add()

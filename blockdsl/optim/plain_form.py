@@ -1,9 +1,9 @@
-"""The plain form of an optimizer model: an input and an output for every tensor that is changed.
+"""The plain form of an optimizer model: an input and an output for every tensor it updates.
 
-Its inputs are `learning_rate` (float32, of one element), `step` (int64, of one element; the first
-step is 1), and for every parameter `<p>`, `<p>_grad` and its slots `<p>.<slot>`. The output
-`<input>.out` is the new value of an input. A session writes it where the old value lies, because
-no node reads an input after the node that writes its new value.
+Its inputs are `learning_rate` (float32, one element), `step` (int64, one element; the first step is
+1), and for every parameter `<p>`, `<p>_grad` and its slots `<p>.<slot>`. The output `<input>.out`
+is the new value of an input. A session writes it over the old value, because no node reads an
+input after the node that writes its new value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from blockdsl.graph.value import Value
 
 
 def scalar_inputs(graph: Graph) -> tuple[Value, Value]:
-    """Add the inputs `learning_rate` and `step`; give them as scalars."""
+    """Add the inputs `learning_rate` and `step`, and return them as scalars."""
     rate = graph.add_input("learning_rate", TensorProto.FLOAT, [1])
     step = graph.add_input("step", TensorProto.INT64, [1])
     return op.Squeeze(rate, axes=[0]), op.Squeeze(step, axes=[0])
@@ -27,7 +27,7 @@ def scalar_inputs(graph: Graph) -> tuple[Value, Value]:
 def tensor_inputs(
     graph: Graph, parameter: str, elem_type: int, shape: Sequence[int], slots: Sequence[str]
 ) -> list[Value]:
-    """Add a parameter, its gradient and its slots to the inputs, in this order."""
+    """Add the inputs of one parameter: the parameter, its gradient and its slots."""
     return [
         graph.add_input(parameter, elem_type, shape),
         graph.add_input(f"{parameter}_grad", elem_type, shape),
@@ -36,7 +36,7 @@ def tensor_inputs(
 
 
 def compute_type(elem_type: int) -> int:
-    """The type in which an optimizer computes: the moments of half precision would vanish.
+    """Return the type an optimizer computes in: float32 at least, or small moments would vanish.
 
     Example:
         >>> compute_type(TensorProto.FLOAT16) == TensorProto.FLOAT
@@ -45,6 +45,6 @@ def compute_type(elem_type: int) -> int:
     return TensorProto.DOUBLE if elem_type == TensorProto.DOUBLE else TensorProto.FLOAT
 
 
-def wide(x: Value) -> Value:
-    """A tensor in the type that an optimizer computes in."""
+def to_compute_type(x: Value) -> Value:
+    """Cast a tensor to the type that an optimizer computes in."""
     return x.cast(compute_type(x.elem_type))

@@ -1,0 +1,1 @@
+"""Functions of Values that mean the same in every opset."""

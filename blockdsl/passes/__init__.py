@@ -1,0 +1,1 @@
+"""Graph passes: functions from a model to a model."""
