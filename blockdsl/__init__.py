@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from blockdsl.data import Batches
     from blockdsl.gradient.models import grad
     from blockdsl.gradient.products import hvp, jvp, vjp
+    from blockdsl.gradient.values import gradients
     from blockdsl.trainer import Trainer
     from blockdsl.training import ForwardBlock, TrainingBlock
 
@@ -35,6 +36,7 @@ __all__ = [
     "empty_base",
     "grad",
     "gradient",
+    "gradients",
     "hvp",
     "input",
     "input_like",
@@ -54,6 +56,7 @@ _HOMES = {
     "TrainingBlock": "training",
     "Trainer": "trainer",
     "grad": "gradient.models",
+    "gradients": "gradient.values",
     "hvp": "gradient.products",
     "jvp": "gradient.products",
     "vjp": "gradient.products",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Any, TypeGuard
 
 import onnx
@@ -12,6 +13,8 @@ from blockdsl.errors import GraphError
 from blockdsl.graph import onnxblock
 from blockdsl.graph.context import current
 from blockdsl.graph.model import Graph
+from blockdsl.graph.structure import leaves_of, mapped
+from blockdsl.graph.value import Value
 
 
 class Block(ABC):
@@ -106,7 +109,7 @@ class Block(ABC):
                 **{k: _as_value(graph, a) for k, a in kwargs.items()},
             )
             graph.sync()
-        return _as_values(graph, built)
+        return mapped(partial(_as_value, graph), built)
 
 
 def is_block(given: object) -> TypeGuard[Block]:
@@ -153,23 +156,19 @@ def as_names(built: Any) -> list[str]:
     """What a `build` returned as a list of names.
 
     Raises:
-        GraphError: It is neither the name of a tensor nor several of them.
+        GraphError: It is neither the name of a tensor nor a structure of several of them.
     """
-    names = [built] if isinstance(built, str) else built
-    several = isinstance(names, tuple | list) and len(names) > 0
-    if not several or not all(isinstance(n, str) for n in names):
+    names = list(leaves_of(built))
+    if not names or not all(isinstance(n, str) for n in names):
         raise GraphError(
-            f"build() returned {built!r}: return the tensor, or a tuple of tensors, that the model "
-            f"is to put out."
+            f"build() returned {built!r}: return the tensor that the model is to put out, or a "
+            f"tuple, list or dictionary of tensors."
         )
     return [str(name) for name in names]
 
 
 def _as_value(graph: Graph, given: Any) -> Any:
+    """The name of a tensor as a value; anything else as it is."""
+    if isinstance(given, Value) and given.graph is graph:
+        return given
     return graph.value(given) if isinstance(given, str) and given in graph else given
-
-
-def _as_values(graph: Graph, built: Any) -> Any:
-    if isinstance(built, tuple | list):
-        return type(built)(_as_value(graph, item) for item in built)
-    return _as_value(graph, built)

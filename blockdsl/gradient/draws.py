@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from blockdsl.gradient.functions import inline_calls, renamed, take_names
+from blockdsl.gradient.functions import inline_calls, renamed
 from blockdsl.graph.model import Graph
 from blockdsl.graph.random import is_random
 from blockdsl.graph.tensor import FLOATS
@@ -28,7 +28,6 @@ def keep_draws(graph: Graph, path: Sequence[NodeProto]) -> bool:
         Whether anything was changed.
     """
     drawing = [n for n in path if any(_hold_draws(graph, body.node) for body in subgraphs(n))]
-    take_names(graph, drawing)
     changed = [_keep(graph, node) for node in drawing]
     if any(changed):
         graph.replace_nodes(graph.proto.graph.node)

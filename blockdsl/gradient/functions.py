@@ -6,7 +6,7 @@ by its body, and the body is differentiated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, helper
@@ -70,24 +70,16 @@ def expand_calls(graph: Graph, operators: Collection[str]) -> None:
             ]
         )
     if any(map(calls, all_nodes(graph.proto.graph.node))):
-        take_names(graph, graph.proto.graph.node)
         for node in all_nodes(graph.proto.graph.node):
             for body in subgraphs(node):
                 inline_calls(graph, body, lambda f: (f.domain, f.name) in using)
-
-
-def take_names(graph: Graph, nodes: Iterable[NodeProto]) -> None:
-    """Note the names in bodies: what is added inside needs others."""
-    for node in all_nodes(nodes):
-        for name in (*node.input, *node.output):
-            graph.names.take(name)
 
 
 def inline_calls(graph: Graph, body: GraphProto, chosen: Callable[[FunctionProto], bool]) -> None:
     """Put what functions are made of in the place of their calls in a body, not in its bodies.
 
     Args:
-        graph: The graph; it has noted the names in the body.
+        graph: The graph.
         body: The body of an `If`, `Loop` or `Scan`.
         chosen: Says of which functions.
     """
@@ -199,6 +191,8 @@ def spliced(
         copied = graph.proto.graph.initializer.add()
         copied.CopyFrom(tensor)
         copied.name = names[tensor.name]
+        if tensor.name in graph.constants_made:
+            graph.constants_made.add(copied.name)
     own = {output for node in body.node for output in node.output if output}
     names |= {name: graph.names.unique(name) for name in own}
     for node in body.node:

@@ -10,7 +10,7 @@ import numpy as np
 
 from blockdsl.errors import GradientError
 from blockdsl.gradient.cells import Gates, activations
-from blockdsl.graph import op
+from blockdsl.graph import current, op
 from blockdsl.graph.control import scan
 from blockdsl.graph.portable import where
 from blockdsl.graph.shapes import concat_shape, dims_of, expand, positions
@@ -188,7 +188,7 @@ class Recurrence:
         if given is not None:
             return given[:, i] if self._batch_first else given[i]
         shape = concat_shape(dims_of(self._x, [1]), [self.hidden])
-        zeros = expand(self._x.graph.add_constant(np.zeros((1, 1), self._x.dtype)), shape)
+        zeros = expand(current().add_constant(np.zeros((1, 1), self._x.dtype)), shape)
         zeros.graph.annotate(zeros, TensorType(self._x.elem_type, (self._x.shape[1], self.hidden)))
         return zeros
 

@@ -10,7 +10,7 @@ from onnx import GraphProto, NodeProto, helper
 
 from blockdsl.gradient.draws import returned
 from blockdsl.gradient.functions import renamed, spliced
-from blockdsl.graph import activate, nested, op
+from blockdsl.graph import activate, current, nested, op
 from blockdsl.graph.control import close, slice_of
 from blockdsl.graph.model import Graph
 from blockdsl.graph.portable import where
@@ -66,7 +66,7 @@ def kept_scale(ratio: Value | None, like: Value) -> Value:
         kept = 1 - ratio.cast(like.elem_type)
         return where(kept > 0, 1 / kept, 0)
     rest = 1 - float(np.asarray(known))
-    return like.graph.add_constant(np.array(1 / rest if rest > 0 else 0, like.dtype))
+    return current().add_constant(np.array(1 / rest if rest > 0 else 0, like.dtype))
 
 
 def _dropped(mask: Value, x: Value, ratio: Value | None, training: Value) -> tuple[Value, Value]:

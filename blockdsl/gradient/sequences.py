@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from blockdsl.graph import op
+from blockdsl.graph import current, op
 from blockdsl.graph.control import repeat
 from blockdsl.graph.model import Graph
 from blockdsl.graph.portable import where
@@ -108,7 +108,7 @@ def nothing(sequence: Value) -> Value:
     kind = sequence.graph.type_proto(sequence).sequence_type.elem_type
     found = TensorType.of(kind)
     rank = len(found.shape or ()) if found else 0
-    return sequence.graph.add_constant(np.zeros([1] * rank, np_dtype(_elem_type(sequence))))
+    return current().add_constant(np.zeros([1] * rank, np_dtype(_elem_type(sequence))))
 
 
 def holds_floats(graph: Graph, name: str) -> bool:

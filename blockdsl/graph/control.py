@@ -12,6 +12,7 @@ from blockdsl.graph.context import activate, current
 from blockdsl.graph.model import Graph
 from blockdsl.graph.nested import resized
 from blockdsl.graph.op import op
+from blockdsl.graph.rewriting import Mark
 from blockdsl.graph.tensor import TensorType
 from blockdsl.graph.value import Operand, Value
 
@@ -46,7 +47,7 @@ def scan(
     if graph.opset() < _FIRST_SCAN:
         return _looped(step, states, inputs, reverse)
     with graph.body("step") as child, activate(child):
-        carried = [child.add_body_input("state", s.type.proto()) for s in states]
+        carried = [child.add_body_input("state", s.type.proto(), s) for s in states]
         slices = [slice_of(child, "slice", x) for x in inputs]
         new_states, outputs = step(carried, slices)
         close(child, [*new_states, *outputs])
@@ -123,7 +124,7 @@ def counted(
     with current().body("step") as child, activate(child):
         number = child.add_body_input("number", TensorType(TensorProto.INT64, ()).proto())
         going = child.add_body_input("going", TensorType(TensorProto.BOOL, ()).proto())
-        carried = [child.add_body_input("state", carried_type(s)) for s in states]
+        carried = [child.add_body_input("state", carried_type(s), s) for s in states]
         new_states, outputs = step(number, carried)
         close(child, [going, *new_states, *outputs])
     count, made = len(states), len(outputs)
@@ -165,7 +166,7 @@ def choose(
 
 def slice_of(child: Graph, hint: str, x: Value) -> Value:
     """An input of a body that stands for the slices of a tensor along its first axis."""
-    return child.add_body_input(hint, TensorType(x.elem_type, tuple(x.shape[1:])).proto())
+    return child.add_body_input(hint, TensorType(x.elem_type, tuple(x.shape[1:])).proto(), x)
 
 
 def close(child: Graph, outputs: Sequence[Value]) -> None:
@@ -177,4 +178,4 @@ def close(child: Graph, outputs: Sequence[Value]) -> None:
         own.append(value if inside and value not in seen else op.Identity(value))
         seen.add(value)
     child.set_outputs(own)
-    child.prune(0, own)
+    child.prune(Mark(), own)

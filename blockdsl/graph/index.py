@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
@@ -34,8 +34,9 @@ from blockdsl.graph.fold import Known, as_tensor, fold, folds, known
 from blockdsl.graph.infer import infer_outputs
 from blockdsl.graph.naming import Namer
 from blockdsl.graph.schema import Operator
+from blockdsl.graph.seen import Seen, begins_as
 from blockdsl.graph.tensor import TensorType, array_of
-from blockdsl.graph.walk import WITH_BODIES, default_domain, reads
+from blockdsl.graph.walk import WITH_BODIES, default_domain, names_in, reads
 
 
 class Index:
@@ -56,6 +57,10 @@ class Index:
         """The inputs and initializers."""
         self._seen: list[Any] = []
         self._opsets: dict[str, int] = {}
+        self._body = ""
+        """The name of the graph, if it is the body of a loop or branch."""
+        self._inside: dict[str, str] = {}
+        """The tensors of bodies, by the name of the body: outside of it they do not exist."""
         default_domain(proto)
         self._reindex()
 
@@ -101,7 +106,29 @@ class Index:
                 f"The type of {str(name)!r}, an output of {self._producers[name].op_type}, is not "
                 f"known. Add a value_info for it to the model."
             )
-        raise UnknownNameError(f"The model has no tensor {str(name)!r}. {near(name, self._types)}")
+        raise self.unknown(name)
+
+    def is_inside(self, name: str) -> bool:
+        """Whether a name is that of a tensor in the body of a loop or branch that is built here."""
+        return name in self._inside
+
+    def unknown(self, name: str, asker: str = "The model") -> UnknownNameError:
+        """The error for a name that is not visible here.
+
+        Args:
+            name: The name.
+            asker: Who reads it, for the message.
+        """
+        if name in self._inside:
+            return UnknownNameError(
+                f"{asker} reads {str(name)!r}, which exists only in the body "
+                f"{self._inside[name]!r}: return it from the function that builds the body, and "
+                f"use the output of the branch or loop instead."
+            )
+        return UnknownNameError(
+            f"{asker} reads {str(name)!r}, and the model has no such tensor. "
+            f"{near(name, self._types)}"
+        )
 
     def constant_value(self, name: str) -> np.ndarray | None:
         """The value of a small constant, `None` if the tensor is not one."""
@@ -132,7 +159,7 @@ class Index:
             GraphError: Something that was appended is not valid.
         """
         lists = self._lists()
-        if not all(map(_begins_as, lists, self._seen)):
+        if not all(map(begins_as, lists, self._seen)):
             self._reindex()
             return
         inputs, initializers, values, nodes = sizes = [seen.size for seen in self._seen]
@@ -155,9 +182,9 @@ class Index:
         graph = self.proto.graph
         return graph.input, graph.initializer, graph.value_info, graph.node
 
-    def _counts(self) -> list[_Seen]:
+    def _counts(self) -> list[Seen]:
         """How far each of the lists has been looked at."""
-        return [_Seen.of(items) for items in self._lists()]
+        return [Seen.of(items) for items in self._lists()]
 
     def _reindex(self) -> None:
         """Index the whole model anew, with ONNX's inference over all of it at once."""
@@ -182,7 +209,7 @@ class Index:
             self._declare_initializer(tensor)
         for node in graph.node:
             self._producers.update(dict.fromkeys(filter(None, node.output), node))
-            for name in (node.name, *node.output):
+            for name in names_in(node):
                 self.names.take(name)
             self._note_given(node)
         self._complete()
@@ -196,6 +223,8 @@ class Index:
     def _admit(self, node: NodeProto) -> None:
         """Check a node that was appended by hand, and index it."""
         for name in reads(node):
+            if name not in self and self.is_inside(name):
+                raise self.unknown(name, f"Node {node.name!r} ({node.op_type})")
             if name not in self:
                 raise GraphError(
                     f"Node {node.name!r} ({node.op_type}) reads {name!r}, which no input, "
@@ -223,7 +252,6 @@ class Index:
             if name in self._types:  # a value_info declares it
                 found[name] = together(proto, self._types[name]) or proto
         self._register(node, found)
-        self.names.take(node.name)
 
     def _provider(self, name: str) -> str | None:
         """What provides a tensor, in words, `None` if nothing does yet."""
@@ -296,7 +324,7 @@ class Index:
     ) -> list[TypeProto | None]:
         """The types of a body's outputs."""
         inner = copy.copy(self)
-        inner.names, inner._given = Namer(), set()
+        inner.names, inner._given, inner._inside = Namer(), set(), {}
         for field in ("_types", "_tensors", "_constants", "_producers"):
             setattr(inner, field, ChainMap({}, getattr(self, field)))
         for given, known_type in zip(body.input, inputs, strict=True):
@@ -310,9 +338,11 @@ class Index:
     def _register(self, node: NodeProto, types: Mapping[str, TypeProto]) -> None:
         for name in filter(None, node.output):
             self._producers[name] = node
-            self.names.take(name)
+            self._take(name)
             if name in types:
                 self._declare(name, types[name])
+        for name in names_in(node):
+            self.names.take(name)
         self._note_given(node)
         if folds(node):
             self._note_computed(node)
@@ -338,8 +368,14 @@ class Index:
         if tensor is not None:
             self._constants[node.output[0]] = tensor
 
-    def _declare(self, name: str, proto: TypeProto) -> None:
+    def _take(self, name: str) -> None:
+        """Note a name that is used."""
         self.names.take(name)
+        if self._body:
+            self._inside[name] = self._body
+
+    def _declare(self, name: str, proto: TypeProto) -> None:
+        self._take(name)
         if proto.WhichOneof("value") is not None:
             self._types[name] = proto
             self._tensors.pop(name, None)
@@ -353,35 +389,3 @@ class Index:
         self._declare(tensor.name, helper.make_tensor_type_proto(tensor.data_type, tensor.dims))
         if is_small(tensor):
             self._constants[tensor.name] = tensor
-
-
-class _Seen(NamedTuple):
-    """How many inputs, initializers, value_infos or nodes there were, and the last of them.
-
-    Where that one is another now, more was done than appending.
-    """
-
-    size: int
-    last: Any
-    name: str
-
-    @staticmethod
-    def of(items: Sequence[Any]) -> _Seen:
-        """The list as it is now."""
-        last = items[-1] if items else None
-        return _Seen(len(items), last, _name(last))
-
-
-def _begins_as(items: Sequence[Any], seen: _Seen) -> bool:
-    """Whether a list still begins with what was seen of it."""
-    if len(items) < seen.size:
-        return False
-    # The same object, not an equal one: CopyFrom makes others, and ours are not of the model then.
-    return not seen.size or (items[seen.size - 1] is seen.last and _name(seen.last) == seen.name)
-
-
-def _name(item: Any) -> str:
-    """What an input, initializer, value_info or node is called."""
-    if item is None:
-        return ""
-    return str(next(iter(item.output), "") if isinstance(item, NodeProto) else item.name)

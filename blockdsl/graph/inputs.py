@@ -34,7 +34,7 @@ def input(name: str, dtype: Any = np.float32, shape: Sequence[Dim] = ()) -> Valu
         float16[batch, 3]
     """
     elem_type = dtype if isinstance(dtype, int) else elem_type_of(dtype)
-    return current().add_input(name, elem_type, _shape(name, shape))
+    return current().scopes[0].add_input(name, elem_type, _shape(name, shape))
 
 
 def _shape(name: str, given: Any) -> Shape:
@@ -73,6 +73,8 @@ def input_like(like: str, name: str, dtype: Any = None) -> Value:
     graph = current()
     graph.sync()
     if like not in graph:
+        if graph.is_inside(like):
+            raise graph.unknown(like, f"The input {name!r}")
         raise UnknownNameError(
             f"Could not find input or output with name {like!s}. "
             f"{near(like, list(graph.known_names()))}"
@@ -103,7 +105,7 @@ def input_of(
     """
     graph = current()
     if name not in graph:
-        return graph.add_input(name, wanted.elem_type, wanted.shape)
+        return graph.scopes[0].add_input(name, wanted.elem_type, wanted.shape)
     found, given = graph.type_of(name), name in graph.user_inputs()
     agrees = _agrees(found.shape, wanted.shape, broadcast and not given)
     if found.elem_type != wanted.elem_type or not agrees:

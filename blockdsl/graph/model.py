@@ -14,14 +14,13 @@ from onnx import FunctionProto, ModelProto, NodeProto, TypeProto, helper, numpy_
 
 from blockdsl.errors import GraphError, OpError, UnknownNameError, near
 from blockdsl.graph.check import check_model, lift_initializers
-from blockdsl.graph.index import Index
+from blockdsl.graph.rewriting import Rewritable
 from blockdsl.graph.schema import Operator, attribute_kind
 from blockdsl.graph.tensor import Dim, TensorType, elem_type_of
 from blockdsl.graph.value import Value
-from blockdsl.graph.walk import inputs_of, rename_tensors
 
 
-class Graph(Index):
+class Graph(Rewritable):
     """A model that grows.
 
     Args:
@@ -34,16 +33,31 @@ class Graph(Index):
         """The graph around this one, if it is the body of a loop or branch."""
         super().__init__(proto)
         self.path = path
-        self.depth = 0
+        self.sources: dict[str, str] = {}
+        """Of a body: the tensor around it that an input starts from, or is a slice of."""
         self.parameters: list[str] = []
         """The initializers that blocks made as parameters, in order."""
-        self.constants_made: set[str] = set()
-        """The initializers that are constants of the blocks' making."""
-        self._interned: dict[tuple[Any, ...], str] = {}
+
+    @property
+    def own_producers(self) -> Mapping[str, NodeProto]:
+        """The nodes of this graph alone, without those around it, by what they write."""
+        found: Any = self._producers
+        own: Mapping[str, NodeProto] = found.maps[0] if self.parent else found
+        return own
+
+    @property
+    def scopes(self) -> list[Graph]:
+        """The graphs whose tensors are visible here: the model, then bodies down to this one."""
+        return [self] if self.parent is None else [*self.parent.scopes, self]
 
     def function_of(self, node: NodeProto) -> FunctionProto | None:
         """The model's own function that a node calls, from the body of a loop or branch too."""
         return super().function_of(node) if self.parent is None else self.parent.function_of(node)
+
+    def make_variable(self, name: str) -> None:
+        """Forget the value of a tensor, which is to be changed."""
+        for scope in self.scopes:
+            scope._constants.pop(name, None)
 
     def value(self, name: str) -> Value:
         """A tensor of this model as a `Value`."""
@@ -151,10 +165,18 @@ class Graph(Index):
         self._seen = self._counts()
         return self.value(name)
 
-    def add_body_input(self, hint: str, proto: TypeProto) -> Value:
-        """An input of a body, of any type, under a name of its own."""
+    def add_body_input(self, hint: str, proto: TypeProto, source: str | None = None) -> Value:
+        """An input of a body, of any type, under a name of its own.
+
+        Args:
+            hint: What to name it after.
+            proto: Its type.
+            source: The tensor around the body that it starts from, or is a slice of.
+        """
         self.sync()
         name = self.names.unique(hint)
+        if source is not None:
+            self.sources[name] = source
         self.proto.graph.input.append(helper.make_value_info(name, proto))
         self._declare(name, proto)
         self._seen = self._counts()
@@ -194,17 +216,6 @@ class Graph(Index):
         self._seen = self._counts()
         return self.value(name)
 
-    def rename(self, names: Mapping[str, str]) -> None:
-        """Give outputs of nodes other names, there and wherever nodes read them."""
-        for node in self.proto.graph.node:
-            rename_tensors(node, names)
-        for old, new in names.items():
-            self._producers[new] = self._producers.pop(old)
-            self._types[new] = self._types.pop(old)
-            self._tensors.pop(old, None)
-            self.names.take(new)
-        self._seen = self._counts()
-
     def declare_output(self, node: NodeProto, index: int) -> Value:
         """An optional output of a node, declared on it if it is not yet."""
         while len(node.output) <= index:
@@ -213,62 +224,10 @@ class Graph(Index):
             op = self.operator_of(node)
             assert op is not None
             node.output[index] = self.names.unique(f"{node.name}.{op.outputs[index].name}")
-            self._register(node, self._infer(node, op))
+            written = {*filter(None, node.output)}
+            owner = next((s for s in self.scopes if written & s.own_producers.keys()), self)
+            owner._register(node, owner._infer(node, op))
         return self.value(node.output[index])
-
-    def prune(self, start: int, keep: Iterable[str]) -> None:
-        """Remove what was made since `start` and is not needed.
-
-        Args:
-            start: The number of nodes to leave as they are.
-            keep: The tensors that are needed, beside what those nodes read.
-        """
-        nodes = self.proto.graph.node
-        tail, needed = list(nodes[start:]), set(keep)
-        for node in nodes[:start]:
-            needed.update(inputs_of(node))
-        kept = []
-        for node in reversed(tail):
-            if any(output in needed for output in node.output):
-                kept.append(node)
-                needed.update(inputs_of(node))
-            else:
-                for output in node.output:
-                    self._types.pop(output, None)
-                    self._producers.pop(output, None)
-        del nodes[start:]
-        nodes.extend(reversed(kept))
-        for node in nodes[start:]:
-            self._producers.update(dict.fromkeys(filter(None, node.output), node))
-        self._drop_constants(needed)
-        self._seen = self._counts()
-
-    def _drop_constants(self, needed: set[str]) -> None:
-        """Remove the constants of our making that nothing reads."""
-        initializers = self.proto.graph.initializer
-        unused = set()
-        for i in reversed(range(len(initializers))):
-            name = initializers[i].name
-            if name in self.constants_made and name not in needed:
-                unused.add(name)
-                del initializers[i]
-        self._interned = {k: name for k, name in self._interned.items() if name not in unused}
-        for name in unused:
-            self._types.pop(name, None)
-            self._constants.pop(name, None)
-
-    def replace_nodes(self, nodes: Sequence[NodeProto]) -> None:
-        """Put these nodes, in topological order, in the place of all there are."""
-        fresh = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
-        del self.proto.graph.node[:]
-        self.proto.graph.node.extend(fresh)
-        self._producers.clear()
-        for node in self.proto.graph.node:
-            known = all(not o or o in self._types for o in node.output)
-            op = None if known else self.operator_of(node)
-            self._register(node, self._infer(node, op) if op else {})
-        self._complete()
-        self._seen = self._counts()
 
     # -- what is handed out --------------------------------------------------------------------
 
@@ -302,9 +261,10 @@ class Graph(Index):
         What is built while it is open goes into it; it sees the tensors of the graphs around it,
         and its names are unique among theirs. Its `proto.graph` is the body once it is closed.
         """
+        self.sync()
         child = Graph.__new__(Graph)
         child.__dict__.update(self.__dict__)
-        child.parent, child.depth = self, self.depth + 1
+        child.parent, child.sources = self, {}
         child.proto = ModelProto(ir_version=self.proto.ir_version)
         child.proto.opset_import.extend(self.proto.opset_import)
         child.proto.graph.name = self.names.unique(name)
@@ -312,6 +272,7 @@ class Graph(Index):
             setattr(child, field, ChainMap({}, getattr(self, field)))
         child._interned, child._given = {}, set()
         child._seen = child._counts()
+        child._body = child.proto.graph.name
         yield child
 
     def replace_with(self, other: Graph) -> None:
@@ -357,6 +318,8 @@ class Graph(Index):
         self._seen = self._counts()
 
     def _output_type(self, name: str) -> TypeProto:
+        if name not in self and self.is_inside(name):
+            raise self.unknown(name)
         if name not in self:
             outputs = [o for n in self.proto.graph.node for o in n.output]
             raise UnknownNameError(
@@ -366,8 +329,9 @@ class Graph(Index):
         return self.type_proto(name)
 
     def _import(self, domain: str, version: int) -> None:
-        self.proto.opset_import.append(helper.make_opsetid(domain, version))
-        self._opsets[domain] = version
+        for scope in self.scopes:
+            scope.proto.opset_import.append(helper.make_opsetid(domain, version))
+            scope._opsets[domain] = version
 
 
 def _output_names(node: str, op: Operator, count: int) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any, overload
 import numpy as np
 from onnx import TensorProto, defs
 
-from blockdsl.errors import GraphError, OpError, UnknownNameError, near
+from blockdsl.errors import GraphError, OpError, near
 from blockdsl.graph import microsoft
 from blockdsl.graph.context import current
 from blockdsl.graph.model import Graph
@@ -110,9 +110,6 @@ def emit(
             or attributes.
         GraphError: The types or shapes of the inputs do not fit.
     """
-    for given in (*inputs, *named.values()):
-        if isinstance(given, Value) and given.graph.depth > graph.depth:
-            graph = given.graph
     form = _form(graph, domain, name)
     most = None if form.outputs and form.outputs[-1].variadic else len(form.outputs)
     if outputs is not None and not (isinstance(outputs, int) and 1 <= outputs <= (most or outputs)):
@@ -126,21 +123,23 @@ def emit(
 
 
 def open_graph(value: Value) -> Graph:
-    """The model under construction that a tensor belongs to.
+    """The graph that is open here, which a tensor is used in.
 
     Raises:
-        GraphError: The model is not open here: the tensor was kept from an earlier build.
+        UnknownNameError: The tensor exists only in the body of a branch or loop.
+        GraphError: It belongs to another model: it was kept from an earlier build.
     """
-    here: Graph | None = current()
-    graph = value.graph
-    while here is not None:
-        if here is graph:
-            return graph
-        here = here.parent
-    raise GraphError(
-        f"{str(value)!r} is a tensor of another model than the one that is open here. A block "
-        f"makes its tensors anew in every build, and keeps none of them."
-    )
+    here = current()
+    if value.graph in here.scopes:
+        return here
+    if value.graph.scopes[0] is not here.scopes[0]:
+        raise GraphError(
+            f"{str(value)!r} is a tensor of another model than the one that is open here. A block "
+            f"makes its tensors anew in every build, and keeps none of them."
+        )
+    if value not in here:
+        raise here.unknown(value)
+    return here
 
 
 def _form(graph: Graph, domain: str, name: str) -> Operator:
@@ -216,6 +215,8 @@ def _as_attribute(graph: Graph, form: Operator, key: str, given: Any) -> Any:
 
 
 def _converted(graph: Graph, form: Operator, key: str, kind: str, given: Any) -> Any:
+    if isinstance(given, Value) and given not in graph:
+        raise graph.unknown(given, str(form))
     if isinstance(given, str) and kind not in ("STRING", "STRINGS") and given in graph:
         constant = graph.constant_value(given)
         if constant is None:
@@ -241,10 +242,7 @@ def _to_names(graph: Graph, form: Operator, slots: Sequence[Any]) -> list[str]:
             if given not in graph:
                 graph.sync()
             if given not in graph:
-                raise UnknownNameError(
-                    f"{form} is given {str(given)!r}, and the model has no such tensor. "
-                    f"{near(given, list(graph.known_names()))}"
-                )
+                raise graph.unknown(given, str(form))
             if kind not in bound and graph.is_tensor(given):
                 bound[kind] = graph.type_of(given).dtype
     for kind, given in zip(kinds, slots, strict=True):

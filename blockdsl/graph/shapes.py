@@ -138,10 +138,10 @@ def full_like(x: Value, value: float) -> Value:
     array = np.array([value], x.dtype)
     if x.is_static and int(np.prod(np.array(x.shape, np.int64))) <= 64:
         shape = np.array(x.shape, np.int64)
-        return x.graph.add_constant(np.full(shape, value, x.dtype))
+        return current().add_constant(np.full(shape, value, x.dtype))
     if x.rank == 0:
-        return x.graph.add_constant(array.reshape(()))
-    return typed_as(expand(x.graph.add_constant(array), shape_of(x)), x)
+        return current().add_constant(array.reshape(()))
+    return typed_as(expand(current().add_constant(array), shape_of(x)), x)
 
 
 def zeros_like(x: Value) -> Value:

@@ -26,6 +26,16 @@ def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
             yield from all_nodes(graph.node)
 
 
+def names_in(node: NodeProto) -> Iterator[str]:
+    """The names of a node, of what it writes, and of all that is in its subgraphs."""
+    for inner in all_nodes([node]):
+        yield inner.name
+        yield from inner.output
+        for graph in subgraphs(inner):
+            yield from (value.name for value in graph.input)
+            yield from (tensor.name for tensor in graph.initializer)
+
+
 def nodes_of(model: ModelProto) -> Iterator[NodeProto]:
     """The nodes of a model: those of its graph and functions, and of their subgraphs."""
     for nodes in (model.graph.node, *(function.node for function in model.functions)):

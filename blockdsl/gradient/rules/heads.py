@@ -9,7 +9,7 @@ import numpy as np
 
 from blockdsl.errors import GradientError
 from blockdsl.gradient.rules.placing import Count
-from blockdsl.graph import op
+from blockdsl.graph import current, op
 from blockdsl.graph.portable import where
 from blockdsl.graph.shapes import dims_of, expand_like, positions, size_of
 from blockdsl.graph.value import Value
@@ -64,7 +64,7 @@ class Scores:
 
 
 def _number(like: Value, number: float) -> Value:
-    return like.graph.add_constant(np.full((1, 1, 1, 1), number, like.dtype))
+    return current().add_constant(np.full((1, 1, 1, 1), number, like.dtype))
 
 
 def split_heads(x: Value, heads: int) -> Value:

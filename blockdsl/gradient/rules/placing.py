@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto
 
-from blockdsl.graph import Graph, op
+from blockdsl.graph import Graph, current, op
 from blockdsl.graph.portable import counting, where
 from blockdsl.graph.shapes import concat_shape, dims_of, expand, reshape_exactly, typed_as
 from blockdsl.graph.value import Value, known_to_be
@@ -149,4 +149,4 @@ def _spread(x: Value, axis: int, step: int) -> Value:
 
 def _zeros(x: Value, axis: int, count: Count) -> Value:
     shape = concat_shape(dims_of(x, range(axis)), count, dims_of(x, range(axis + 1, x.rank)))
-    return expand(x.graph.add_constant(np.zeros(1, x.dtype)), shape)
+    return expand(current().add_constant(np.zeros(1, x.dtype)), shape)

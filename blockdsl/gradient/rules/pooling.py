@@ -13,7 +13,7 @@ from blockdsl.gradient.rules.reshaping import reshape_to
 from blockdsl.gradient.rules.resizing import repeated
 from blockdsl.gradient.rules.scattering import add_elements, count_of, positions_in, scatter
 from blockdsl.gradient.rules.windows import Window, cut_to
-from blockdsl.graph import op
+from blockdsl.graph import current, op
 from blockdsl.graph.portable import sign, where
 from blockdsl.graph.shapes import (
     concat_shape,
@@ -132,7 +132,7 @@ def _sums_back(g: Value, x: Value, window: Window, auto_pad: str) -> Value:
 
 def _ones(x: Value) -> Value:
     """One plane of ones."""
-    one = x.graph.add_constant(np.ones([1] * x.rank, x.dtype))
+    one = current().add_constant(np.ones([1] * x.rank, x.dtype))
     return expand(one, concat_shape([1, 1], dims_of(x, range(2, x.rank))))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto
 
 from blockdsl.gradient.rules.placing import Count, numbers_to
-from blockdsl.graph import op
+from blockdsl.graph import current, op
 from blockdsl.graph.shapes import concat_shape, expand, reshape, reshape_exactly
 from blockdsl.graph.value import Value
 
@@ -32,11 +32,11 @@ def reshape_to(x: Value, *parts: Any) -> Value:
 def identity(length: Count, like: Value) -> Value:
     """The identity matrix of that many rows."""
     if isinstance(length, int) and (length <= 16 or like.graph.opset() < 9):
-        return like.graph.add_constant(np.eye(length, dtype=like.dtype))
+        return current().add_constant(np.eye(length, dtype=like.dtype))
     if like.graph.opset() < 9:
         numbers = numbers_to(length, like.graph)
         return op.Equal(numbers.unsqueeze(1), numbers.unsqueeze(0)).cast(like.elem_type)
     square = expand(
-        like.graph.add_constant(np.zeros((1, 1), np.float32)), concat_shape(length, length)
+        current().add_constant(np.zeros((1, 1), np.float32)), concat_shape(length, length)
     )
     return op.EyeLike(square, dtype=TensorProto.FLOAT).cast(like.elem_type)

@@ -16,7 +16,7 @@ from onnx import TensorProto
 
 from blockdsl.errors import GradientError
 from blockdsl.gradient.rules.placing import Count, length_of, numbers_to, padded
-from blockdsl.graph import op
+from blockdsl.graph import current, op
 from blockdsl.graph.portable import where, widened
 from blockdsl.graph.shapes import (
     ShapeLike,
@@ -254,4 +254,4 @@ def _product_along(x: Value, matrix: Value, axis: int) -> Value:
 
 
 def _zeros(shape: ShapeLike, like: Value) -> Value:
-    return expand(like.graph.add_constant(np.zeros(1, like.dtype)), shape)
+    return expand(current().add_constant(np.zeros(1, like.dtype)), shape)

@@ -12,7 +12,7 @@ import numpy as np
 from blockdsl.gradient.rules.placing import Count, flipped, length_of, numbers_to, padded
 from blockdsl.gradient.rules.reshaping import reshape_to
 from blockdsl.gradient.rules.scattering import count_of
-from blockdsl.graph import op
+from blockdsl.graph import current, op
 from blockdsl.graph.shapes import (
     concat_shape,
     dims_of,
@@ -152,11 +152,11 @@ class Window:
     def one_hot(self, like: Value) -> Value:
         """`[elements, 1, kernel ...]`: kernel i picks element i of a window."""
         eye = np.eye(self.size, dtype=like.dtype)
-        return like.graph.add_constant(eye.reshape(self.size, 1, *self.kernel), "one_hot")
+        return current().add_constant(eye.reshape(self.size, 1, *self.kernel), "one_hot")
 
     def all_ones(self, like: Value) -> Value:
         """A kernel that adds up the elements of a window."""
-        return like.graph.add_constant(np.ones((1, 1, *self.kernel), like.dtype))
+        return current().add_constant(np.ones((1, 1, *self.kernel), like.dtype))
 
     def patches_back(self, g: Value, like: Value) -> Value:
         """The transpose of `patches`: the sum over the windows that an element lies in."""

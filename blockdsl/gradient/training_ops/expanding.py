@@ -8,6 +8,7 @@ from blockdsl.errors import GradientError, GraphError
 from blockdsl.gradient.composites import taken_apart
 from blockdsl.gradient.training_ops.registry import BODIES, REFUSED
 from blockdsl.graph.model import Graph
+from blockdsl.graph.rewriting import Mark
 
 
 def replace_training_operators(model: ModelProto) -> None:
@@ -34,7 +35,7 @@ def replace_training_operators(model: ModelProto) -> None:
     for node in nodes:
         model.graph.node.extend(_parts(graph, node))
         graph.sync()
-    graph.prune(0, outputs)
+    graph.prune(Mark(), outputs)
 
 
 def _parts(graph: Graph, node: NodeProto) -> list[NodeProto]:
