@@ -1,0 +1,130 @@
+"""Tests of values that nobody trains: masks, sinusoids, grids, filter banks.
+
+They look at a few thousand values at most, whatever a tensor weighs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+_LARGEST = 2**22
+"""Elements up to which all of a tensor is looked at."""
+_COLUMNS = 2048
+_ROWS = 12
+_FILL = -1e3
+"""Masks fill with -1e4, -1e9 or the smallest float what softmax is to leave out."""
+
+
+def is_mask(array: np.ndarray) -> bool:
+    """Whether a tensor has infinities, or is made of zeros and one huge negative fill."""
+    if not 0 < array.size <= _LARGEST:
+        return False
+    values = array.astype(np.float64)
+    if not np.isfinite(values).all():
+        return True
+    lowest = values.min()
+    return bool(lowest <= _FILL and np.isin(values, (0, lowest)).all())
+
+
+def is_zero_one(array: np.ndarray) -> bool:
+    """Whether a tensor is made of zeros and ones, of which it has both."""
+    if not 1 < array.size <= _LARGEST:
+        return False
+    return bool(np.isin(array, (0, 1)).all() and array.min() != array.max())
+
+
+def is_constant(array: np.ndarray, *values: float) -> bool:
+    """Whether all elements are the same number, and that one of `values` if any are given."""
+    if not 0 < array.size <= _LARGEST:
+        return False
+    first = array.reshape(-1)[0]
+    return bool((array == first).all()) and (not values or float(first) in values)
+
+
+def is_regular(array: np.ndarray, unit: float = 1.0) -> bool:
+    """Whether all elements are multiples of a unit."""
+    if not 0 < array.size <= _LARGEST:
+        return False
+    counts = array.astype(np.float64) / unit
+    return bool((counts == np.round(counts)).all())
+
+
+def is_sinusoid(array: np.ndarray, least: int = 6) -> bool:
+    """Whether a table holds sinusoids of several frequencies along one of its axes.
+
+    A sinusoid, also one with an offset, has differences that solve d[k-1] + d[k+1] = c d[k].
+    """
+    return any(
+        _is_wave(columns) and _frequencies(columns) > 1 for columns in _columns(array, least)
+    )
+
+
+def is_grid(array: np.ndarray, least: int = 5) -> bool:
+    """Whether a tensor grows evenly along one of its axes: coordinates."""
+    for columns in _columns(array, least):
+        steps = np.diff(columns, axis=0)
+        largest = np.abs(steps).max()
+        if largest and np.abs(np.diff(steps, axis=0)).max() <= 1e-3 * largest:
+            return True
+    return False
+
+
+def is_filter_bank(array: np.ndarray) -> bool:
+    """Whether a matrix holds non-negative bands, mel filters say, or windowed Fourier pairs."""
+    matrix = array.squeeze()
+    if matrix.ndim != 2 or not 64 <= matrix.size <= _LARGEST or min(matrix.shape) < 8:
+        return False
+    values = matrix.astype(np.float64)
+    return _has_bands(values) or _has_bands(values.T) or _is_quadrature(values)
+
+
+def _has_bands(values: np.ndarray) -> bool:
+    """Whether every row has one run of positive values among zeros, most of several."""
+    inside = values > 0
+    if values.min() < 0 or inside.mean() > 0.5:
+        return False
+    edges = np.abs(np.diff(np.pad(inside.astype(np.int8), ((0, 0), (1, 1))), axis=1)).sum(axis=1)
+    return bool((edges <= 2).all() and (inside.sum(axis=1) > 1).mean() > 0.5)
+
+
+def _is_quadrature(values: np.ndarray) -> bool:
+    """Whether the squares of cosine and sine rows sum to the same window for every frequency."""
+    half, odd = divmod(len(values), 2)
+    if odd or half < 4:
+        return False
+    power = values[:half] ** 2 + values[half:] ** 2
+    spread = np.abs(power[1:-1] - power[1]).max()
+    return bool(power.max() > 0 and spread <= 1e-3 * power.max())
+
+
+def _columns(array: np.ndarray, least: int) -> list[np.ndarray]:
+    """Return the last rows along each axis that is long enough, some of their columns."""
+    moved = []
+    for axis, length in enumerate(array.shape):
+        if length >= least:
+            rows = np.moveaxis(array, axis, 0)[-_ROWS:]
+            columns = rows.reshape(len(rows), -1)
+            stride = -(-columns.shape[1] // _COLUMNS)
+            moved.append(columns[:, ::stride].astype(np.float64))
+    return moved
+
+
+def _is_wave(columns: np.ndarray) -> bool:
+    steps = np.diff(columns, axis=0)
+    largest = np.abs(steps).max()
+    if not largest or not np.isfinite(largest):
+        return False
+    around, middle = steps[:-2] + steps[2:], steps[1:-1]
+    residue = np.abs(around[:-1] * middle[1:] - around[1:] * middle[:-1]).max()
+    return bool(residue <= 4e-3 * largest**2)
+
+
+def _frequencies(columns: np.ndarray) -> int:
+    """Count the frequencies among columns of sinusoids."""
+    steps = np.diff(columns, axis=0)
+    around, middle = steps[:-2] + steps[2:], steps[1:-1]
+    strong = np.abs(middle).max(axis=0) > 0.05 * np.abs(middle).max()
+    best = np.abs(middle[:, strong]).argmax(axis=0)
+    picked = np.arange(best.size)
+    ratios = around[:, strong][best, picked] / middle[:, strong][best, picked]
+    return len(np.unique(np.round(ratios, 1)))

@@ -1,0 +1,307 @@
+"""Which tensors of a model are parameters, decided by what operators do with them.
+
+One table says which slots of operators take parameters (`blockdsl.artifacts.slots`); a role passes
+through operators that only move elements, through functions and through bodies. The operands of
+elementwise arithmetic are told apart by what they meet and by their values. A name is a hint at the
+very end, for an operand that could be either: PyTorch's exporters name constants `val_3`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import ModelProto, TensorProto
+
+from blockdsl.artifacts import fixed_values as fixed
+from blockdsl.artifacts.slots import (
+    ADD,
+    ADDED,
+    ARITHMETIC,
+    BIAS,
+    CLASS_WEIGHT,
+    EMBEDDING,
+    QUANTIZATION,
+    SCALE,
+    SLOPE,
+    STATE,
+    STATISTIC,
+    TABLE,
+    TOKEN,
+    WEIGHT,
+    WINDOW,
+)
+from blockdsl.artifacts.steps import Source, steps_of
+from blockdsl.artifacts.uses import (
+    ANGLE,
+    CUSTOM,
+    DATA,
+    EXPONENT,
+    FILLER,
+    OPERAND,
+    SETTING,
+    Flow,
+    Origin,
+    Use,
+)
+from blockdsl.graph.model import Graph
+from blockdsl.graph.tensor import FLOATS, array_of
+
+SCALAR, MASK, PREPROCESSING, INTEGER = "scalar", "mask", "preprocessing", "integer weight"
+NEUTRAL, CONSTANT, UNUSED = "neutral", "constant", "unused"
+
+TRAINED = (WEIGHT, EMBEDDING, SCALE, BIAS, SLOPE, TOKEN, STATE, SCALAR)
+"""The kinds that are trained, the most telling first: a tensor has the first of its uses."""
+
+_ANONYMOUS = re.compile(
+    r"(.*/)?(onnx::\w+|\d+|val_\d+|_?(lifted_)?tensor(_constant)?_?\d*|const(ant)?([_./]*\d+)*"
+    r"|const_fold_opt__\d+|const__\d+)(_output_\d+)?(:\d+)?"
+    r"|.*constant.*|.+_output_\d+|.+\.constant\.\d+"
+    r"|(unsqueeze|expand|view|reshape|transpose|permute|cat|mul|add|sub|div|cos|sin|arange|full"
+    r"|_to_copy|convert_element_type|getitem|select|slice|repeat|clone|stack|pow|neg)(_\d+)?",
+    re.IGNORECASE,
+)
+"""How exporters name constants, and what they folded: `val_3`, `/encoder/Constant_output_0`,
+`onnx::Mul_12`, `unsqueeze_14`; our blocks `constant/float32/[0.5,2.0]`."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """The role of a tensor in a model.
+
+    Attributes:
+        kind: "weight", "bias", "scale", "embedding", "mask", "table" and so on.
+        reason: Why it has the role, in words.
+        operators: The operators that it ends in.
+        values: Number of its values.
+        source: The tensor in the model.
+    """
+
+    kind: str
+    reason: str
+    operators: tuple[str, ...]
+    values: int
+    source: Source
+
+    @property
+    def trained(self) -> bool:
+        """Whether such a tensor is a parameter."""
+        return self.kind in TRAINED
+
+
+def roles(model: ModelProto | Graph, weights: Mapping[str, np.ndarray] = {}) -> dict[str, Role]:
+    """Return the role of every float tensor that a model holds, and of integers that stand for one.
+
+    They are its initializers, dense and sparse, and the tensors of its Constant nodes, those of
+    bodies and local functions included. No large value is copied.
+
+    Args:
+        model: The model.
+        weights: The values of initializers that lie in other files, as far as they are at hand.
+
+    Returns:
+        The roles by names, in the order of the model. A tensor of a body or function has its name
+        there, after the place of the body where several tensors of the model have one name.
+    """
+    made = model if isinstance(model, Graph) else None
+    proto: ModelProto = model.proto if isinstance(model, Graph) else model
+    flat = steps_of(proto)
+    flow = Flow(flat)
+    names_tell = proto.producer_name == "pytorch"
+    found = {}
+    for name, source in flat.sources.items():
+        role = _Decision(source, weights.get(name), names_tell=names_tell).role(flow.uses(name))
+        if role is not None:
+            found[name] = role
+    if made is not None:
+        _respect_blocks(made, found)
+    return found
+
+
+def _respect_blocks(graph: Graph, found: dict[str, Role]) -> None:
+    """Follow blocks in what they made as parameters and as constants."""
+    for names, kind, reason in (
+        (graph.parameters, WEIGHT, "a parameter of a block"),
+        (graph.constants_made, CONSTANT, "a constant of a block"),
+    ):
+        for name in names:
+            role = found.get(name)
+            if role is not None and role.trained != (kind in TRAINED):
+                found[name] = Role(kind, reason, role.operators, role.values, role.source)
+
+
+Verdict = tuple[str, str]
+"""A kind and the reason for it."""
+
+
+class _Decision:
+    """The decision about one tensor.
+
+    Args:
+        source: The tensor.
+        array: Its values if they lie outside the model and are at hand.
+        names_tell: Whether the exporter names parameters and nothing else.
+    """
+
+    def __init__(self, source: Source, array: np.ndarray | None, *, names_tell: bool) -> None:
+        self._source = source
+        self._values = _values_of(source) if array is None else array
+        self._named = not source.in_node and not _ANONYMOUS.fullmatch(source.name)
+        self._names_tell = names_tell
+
+    def role(self, uses: Iterable[Use]) -> Role | None:
+        """Return the role, None for integers that are shapes, indices or the like."""
+        verdicts = sorted((_rank(kind), kind, why, op) for kind, why, op in self._verdicts(uses))
+        operators = tuple(dict.fromkeys(op for *_, op in verdicts))
+        _, kind, reason, _ = verdicts[0] if verdicts else (0, UNUSED, "nothing reads it", "")
+        if self._source.elem_type not in FLOATS:
+            if kind not in (WEIGHT, EMBEDDING):
+                return None
+            kind, reason = INTEGER, f"a {kind} that is stored as integers"
+        return Role(kind, reason, operators, self._source.size, self._source)
+
+    def _verdicts(self, uses: Iterable[Use]) -> Iterator[tuple[str, str, str]]:
+        for use in uses:
+            if use.role != DATA:
+                yield *self._verdict(use), use.op_type
+
+    def _verdict(self, use: Use) -> Verdict:
+        """Return the kind that a use makes of the tensor, and the reason."""
+        if use.combined:
+            setting = self._combined(use)
+            if setting is not None:
+                return setting
+        if use.role == OPERAND:
+            return self._operand(use)
+        if use.role in _SETTINGS:
+            kind, reason = _SETTINGS[use.role]
+            return kind, reason.format(use.op_type)
+        if use.role in (EXPONENT, FILLER, ADDED, CUSTOM):
+            return self._ambiguous(use)
+        return self._in_slot(use)
+
+    def _combined(self, use: Use) -> Verdict | None:
+        """Return the verdict on what only sets how other constants are combined."""
+        if use.combined not in ARITHMETIC:
+            vector = sum(dim > 1 for dim in self._source.shape) < 2
+            return (STATISTIC, "a vector that a weight is normalised by") if vector else None
+        if self._source.size == 1 and not use.computed:
+            return CONSTANT, "scales or shifts other constants"
+        return (MASK, "zeros and ones") if self._test(fixed.is_zero_one) else None
+
+    def _in_slot(self, use: Use) -> Verdict:
+        """Return the verdict on a slot that takes a parameter."""
+        kind, reason = use.role, f"the {use.role} of {use.op_type}"
+        if kind in (WEIGHT, EMBEDDING):
+            if self._test(fixed.is_sinusoid, 16 if kind == WEIGHT else 6):
+                return TABLE, "sines and cosines"
+            if kind == WEIGHT and self._test(fixed.is_filter_bank):
+                return TABLE, "a fixed filter bank"
+            return kind, reason
+        if self._test(fixed.is_mask):
+            return MASK, "infinite or huge negative values"
+        if kind == TOKEN and self._test(fixed.is_sinusoid):
+            return TABLE, "sines and cosines"
+        if not self._named and self._is_neutral(kind):
+            return NEUTRAL, "leaves out what the operator requires"
+        return kind, reason
+
+    def _is_neutral(self, kind: str) -> bool:
+        """Whether a slot has what makes no difference there: exporters fill in ones and zeros."""
+        if kind == TOKEN:
+            return self._test(fixed.is_constant)
+        return kind in (SCALE, BIAS, STATE) and self._test(fixed.is_constant, float(kind == SCALE))
+
+    def _operand(self, use: Use) -> Verdict:
+        """Return the verdict on an operand of elementwise arithmetic."""
+        kind = BIAS if ARITHMETIC[use.op_type] == ADD else SCALE
+        if self._test(fixed.is_mask):
+            return MASK, "infinite or huge negative values"
+        neutral = not self._named and self._test(fixed.is_constant, 0.0, 1.0)
+        is_slot = use.other in _AFTER and self._source.size > 1 and not neutral
+        if is_slot and not self._test(fixed.is_sinusoid):
+            return kind, f"the {kind} after a {_AFTER[use.other]}"
+        if use.other is Origin.POSITION:
+            return TABLE, "meets positions or sizes"
+        if use.layered and (
+            use.other is Origin.PREPROCESSED
+            or (use.other is Origin.INPUT and ARITHMETIC[use.op_type] != ADD)
+            or (use.other is Origin.INPUT and use.op_type == "Sub")
+        ):
+            return PREPROCESSING, "applied to an input of the model"
+        return self._ambiguous(use)
+
+    def _ambiguous(self, use: Use) -> Verdict:
+        """Return the verdict where values and, at the very end, the name decide."""
+        if self._test(fixed.is_mask) or self._test(fixed.is_zero_one):
+            return MASK, "zeros and ones, or infinite values"
+        if self._source.size == 1:
+            return self._scalar(use)
+        if self._is_table():
+            return TABLE, "sines, cosines or coordinates"
+        kind, reason = _AMBIGUOUS.get(use.role) or _AMBIGUOUS.get(use.op_type, _ADDED)
+        if use.role == FILLER and self._test(fixed.is_constant):
+            return CONSTANT, f"what {use.op_type} fills in"
+        if self._named or not (
+            self._test(fixed.is_constant) or self._test(fixed.is_regular, 2**-6)
+        ):
+            return kind, reason.format(use.op_type)
+        return CONSTANT, f"an unnamed constant of {use.op_type}"
+
+    def _scalar(self, use: Use) -> Verdict:
+        """Return the verdict on a single number."""
+        if use.role in (OPERAND, EXPONENT):
+            if use.computed and self._named:
+                return SCALAR, f"a learned function of it goes into {use.op_type}"
+            if self._named and (self._source.shape or self._names_tell):
+                return SCALAR, f"a named number of {use.op_type}"
+        return CONSTANT, f"a number of {use.op_type}"
+
+    def _is_table(self) -> bool:
+        integers = self._test(fixed.is_regular) and not self._test(fixed.is_constant)
+        if integers and self._values is not None and np.abs(self._values).max() >= 8:
+            return True
+        return self._test(fixed.is_sinusoid) or self._test(fixed.is_grid)
+
+    def _test(self, test: Callable[..., bool], *arguments: float) -> bool:
+        return self._values is not None and test(self._values, *arguments)
+
+
+_AFTER = {Origin.PRODUCT: "product with a weight", Origin.NORMALIZED: "normalisation"}
+
+_ADDED = EMBEDDING, "added to activations by {}"
+_AMBIGUOUS = {
+    CUSTOM: (WEIGHT, "an input of {}"),
+    "Div": (SCALE, "scales activations in {}"),
+    "Mul": (SCALE, "scales activations in {}"),
+    "Pow": (SCALE, "the exponent of {}"),
+    "ScatterElements": (TOKEN, "put in the place of activations by {}"),
+    "ScatterND": (TOKEN, "put in the place of activations by {}"),
+    "Where": (TOKEN, "put in the place of activations by {}"),
+}
+
+_SETTINGS: dict[str, Verdict] = {
+    ANGLE: (TABLE, "the frequencies of {}"),
+    CLASS_WEIGHT: (CONSTANT, "the class weights of {}"),
+    QUANTIZATION: (QUANTIZATION, "the scale or zero point of {}"),
+    SETTING: (CONSTANT, "a setting of {}"),
+    STATISTIC: (STATISTIC, "the running statistics of {}"),
+    TABLE: (TABLE, "the sines and cosines of {}"),
+    WINDOW: (TABLE, "the window of {}"),
+}
+
+
+def _values_of(source: Source) -> np.ndarray | None:
+    """Return the values of a tensor that lies in the model."""
+    tensor = source.tensor
+    if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
+        return None
+    if tensor.data_type not in FLOATS:
+        return None
+    return array_of(tensor)
+
+
+def _rank(kind: str) -> int:
+    return TRAINED.index(kind) if kind in TRAINED else len(TRAINED)
