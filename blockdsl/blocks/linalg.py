@@ -8,7 +8,6 @@ from blockdsl.blocks.block import Block
 from blockdsl.blocks.operator import Binary, value_of
 from blockdsl.blocks.parameters import Init, Seed, bound, check_size, float_type, uniform
 from blockdsl.graph.op import op
-from blockdsl.graph.portable import gemm
 from blockdsl.graph.value import Operand, Value
 
 
@@ -54,7 +53,8 @@ class Gemm(Block):
             The result.
         """
         settings = {f.name: getattr(self, f.name) for f in fields(self)}
-        return gemm(value_of(a), b, c, **settings)
+        product: Value = op.Gemm(value_of(a), b, c, **settings)
+        return product
 
 
 @dataclass(eq=False)

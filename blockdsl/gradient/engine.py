@@ -32,7 +32,7 @@ from blockdsl.gradient.replacing import is_singular, note_replaced
 from blockdsl.gradient.sequences import SequenceCotangent
 from blockdsl.graph import activate, op
 from blockdsl.graph.model import Graph
-from blockdsl.graph.portable import equal, where
+from blockdsl.graph.portable import equal, where, widened
 from blockdsl.graph.rewriting import Mark
 from blockdsl.graph.shapes import ones_like, reshape_like, sum_to, typed_as, zeros_like
 from blockdsl.graph.value import Value
@@ -195,7 +195,7 @@ def _apply(
     inputs = forward.arguments(graph, node, form)
     padded = [*inputs, *[None] * (rule.inputs - len(inputs))]
     outputs = forward.Outputs(graph, node, rule)
-    cotangents = forward.Cotangents(outputs, node, table)
+    cotangents = forward.Cotangents(outputs, node, rule, table)
     named = forward.attributes(graph, node, form, rule.attributes)
     if rule.sees_bodies:
         named[WANTED] = wanted
@@ -204,7 +204,7 @@ def _apply(
     returned = rule.function(
         cotangents if rule.several_outputs else cotangents[0],
         outputs if rule.several_outputs else outputs[0],
-        *padded,
+        *(map(widened, padded) if rule.wide else padded),
         **named,
     )
     results = list(returned) if isinstance(returned, tuple | list) else [returned]
@@ -239,7 +239,7 @@ def _fitted(graph: Graph, cotangent: Value, primal: Value, rule: Rule) -> Value:
         return reshape_like(cotangent, primal)
     if rule.broadcast or (found.shape is not None and len(found.shape) > len(wanted.shape)):
         cotangent = sum_to(cotangent, primal)
-    return typed_as(cotangent, primal)
+    return typed_as(cotangent.cast(primal.elem_type) if rule.wide else cotangent, primal)
 
 
 def _finish(

@@ -13,6 +13,8 @@ from blockdsl.gradient.draws import returned
 from blockdsl.gradient.registry import Rule
 from blockdsl.graph.microsoft import newest
 from blockdsl.graph.model import Graph
+from blockdsl.graph.older_forms import implied_attribute
+from blockdsl.graph.portable import widened
 from blockdsl.graph.schema import Operator
 from blockdsl.graph.shapes import zeros_like
 from blockdsl.graph.value import Value
@@ -23,14 +25,15 @@ class Outputs(Sequence[Value]):
     """The outputs of a node; asking for an optional one declares it on the node."""
 
     def __init__(self, graph: Graph, node: NodeProto, rule: Rule) -> None:
-        self._graph, self._node = graph, node
+        self._graph, self._node, self._wide = graph, node, rule.wide
         form = newest(rule.op_type, rule.domain)
         self._count = len(form.outputs) if form and not form.outputs[-1].variadic else 0
 
     def __getitem__(self, index: Any) -> Any:
         if index >= len(self):
             raise IndexError(f"{self._node.op_type} has {len(self)} outputs, none at {index}.")
-        return self._graph.declare_output(self._node, index)
+        output = self._graph.declare_output(self._node, index)
+        return widened(output) if self._wide else output
 
     def __len__(self) -> int:
         return max(self._count, len(self._node.output))
@@ -47,11 +50,17 @@ class Outputs(Sequence[Value]):
 class Cotangents(Sequence[Value]):
     """The cotangents of the outputs of a node; zeros, made when asked for, where none flows."""
 
-    def __init__(self, outputs: Outputs, node: NodeProto, table: Mapping[str, Value]) -> None:
+    def __init__(
+        self, outputs: Outputs, node: NodeProto, rule: Rule, table: Mapping[str, Value]
+    ) -> None:
         self._outputs, self._node, self._table = outputs, node, table
+        self._wide = rule.wide
 
     def __getitem__(self, index: Any) -> Any:
-        return self._table[self._node.output[index]] if self.flows(index) else self._zero(index)
+        if not self.flows(index):
+            return self._zero(index)
+        cotangent = self._table[self._node.output[index]]
+        return widened(cotangent) if self._wide else cotangent
 
     def __len__(self) -> int:
         return len(self._outputs)
@@ -102,8 +111,9 @@ def attributes(
     latest = newest(node.op_type, node.domain)
     for name in names:
         if name not in settings:
+            default = latest.defaults.get(name) if latest else None
             known = form is not None and name in form.attributes
-            settings[name] = latest.defaults.get(name) if latest and not known else None
+            settings[name] = None if known else implied_attribute(node, name, default)
     return {name: _text(settings[name]) for name in names}
 
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from onnx.defs import onnx_opset_version
@@ -48,12 +48,13 @@ class Rule:
     attributes: tuple[str, ...]
     variadic: bool
     several_outputs: bool
-    broadcast: bool
     inputs: int
     sees_bodies: bool
     sees_replaced: bool
-    straight_through: bool
-    singular: int | None
+    broadcast: bool = False
+    straight_through: bool = False
+    singular: int | None = None
+    wide: bool = False
 
     @property
     def formula(self) -> str:
@@ -83,6 +84,7 @@ def vjp(
     broadcast: bool = False,
     straight_through: bool = False,
     singular: int | None = None,
+    wide: bool = False,
 ) -> Callable[[Function], Function]:
     """Register the gradient rule of an operator, or of several that share it.
 
@@ -96,6 +98,8 @@ def vjp(
         singular: The index of the input at some of whose values the derivative of an operator that
             works element by element is infinite, or none. Where the model puts something else in
             the place of such elements, nothing flows back, and nothing is what the rule returns.
+        wide: Compute in float32 what is float16 or bfloat16, because sums over many terms need it:
+            the rule gets wide tensors, and its cotangents are cast back.
 
     Returns:
         A decorator that returns the function unchanged. A later rule replaces an earlier one.
@@ -110,11 +114,17 @@ def vjp(
         ...     '''y = factor x        dx = factor g'''
         ...     return g * factor
     """
+    settings: dict[str, Any] = {
+        "broadcast": broadcast,
+        "straight_through": straight_through,
+        "singular": singular,
+        "wide": wide,
+    }
 
     def register(function: Function) -> Function:
         for op_type in op_types:
-            rule = _checked(op_type, domain, function, broadcast, straight_through, singular)
-            RULES[domain, op_type] = rule
+            rule = _checked(op_type, domain, function)
+            RULES[domain, op_type] = replace(rule, **settings)
             NO_GRADIENT.pop((domain, op_type), None)
         return function
 
@@ -142,9 +152,6 @@ def _checked(
     op_type: str,
     domain: str,
     function: Callable[..., Any],
-    broadcast: bool,
-    straight_through: bool,
-    singular: int | None,
 ) -> Rule:
     shown = f"{domain}::{op_type}" if domain else op_type
     parameters = list(inspect.signature(function).parameters.values())
@@ -163,12 +170,9 @@ def _checked(
         attributes,
         variadic,
         several,
-        broadcast,
         inputs=len(positional) - 2,
         sees_bodies=WANTED in keywords,
         sees_replaced=REPLACED in keywords,
-        straight_through=straight_through,
-        singular=singular,
     )
 
 

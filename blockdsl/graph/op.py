@@ -18,6 +18,7 @@ from blockdsl.errors import GraphError, OpError, near
 from blockdsl.graph import microsoft
 from blockdsl.graph.context import current
 from blockdsl.graph.model import Graph
+from blockdsl.graph.older_forms import REQUIRED_INPUTS, is_implied
 from blockdsl.graph.schema import (
     MICROSOFT,
     ML,
@@ -174,14 +175,18 @@ def _arrange(
             if slots[index] is not None:
                 raise OpError(f"{form} is given its input {key!r} twice.")
             slots[index] = given
-        else:
+        elif not is_implied(form.name, key, given):
             known = [*form.input_names, *form.attributes]
             raise OpError(f"{form} (opset {form.version}) takes no {key!r}. {near(key, known)}")
     limit = None if form.inputs and form.inputs[-1].variadic else len(form.inputs)
     if limit is not None and len(slots) > limit:
         slots = _overflow_to_attributes(graph, form, slots, attributes, limit)
     needed = [i for i, p in enumerate(form.inputs) if not (p.optional or p.variadic)]
-    if any(i >= len(slots) or slots[i] is None for i in needed):
+    slots.extend([None] * (max(needed, default=-1) + 1 - len(slots)))
+    for i in needed:
+        if slots[i] is None:
+            slots[i] = REQUIRED_INPUTS.get((form.name, form.input_names[i]))
+    if any(slots[i] is None for i in needed):
         names = ", ".join(form.input_names[i] for i in needed)
         raise OpError(f"{form} needs the inputs {names}.")
     return slots, attributes

@@ -53,16 +53,13 @@ def sign(x: Value) -> Value:
     return (x > 0).cast(x.elem_type) - (x < 0).cast(x.elem_type)
 
 
-def gemm(a: Value, b: Operand, c: Operand = None, **attributes: Any) -> Value:
-    """`alpha a' b' + beta c`; before opset 11 nothing to add is a zero that is added."""
-    nothing = 0 if a.graph.opset() < 11 else None
-    product: Value = op.Gemm(a, b, nothing if c is None else c, **attributes)
-    return product
+def widened(x: Any) -> Any:
+    """Cast float16 and bfloat16 to float32, in which sums over many terms are exact enough.
 
-
-def widened(x: Value) -> Value:
-    """`x` in a type that sums over many terms are exact enough in, and that kernels add."""
-    return x.cast(TensorProto.FLOAT) if x.elem_type in NARROW else x
+    None, sequences and all other types are returned as they are.
+    """
+    is_narrow = isinstance(x, Value) and x.graph.is_tensor(x) and x.elem_type in NARROW
+    return x.cast(TensorProto.FLOAT) if is_narrow else x
 
 
 def counting(count: Value) -> Value:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from onnx import GraphProto, TensorProto
 
+from blockdsl.functional.padding import length_of, padded
 from blockdsl.gradient.composites import composite
 from blockdsl.gradient.functions import spliced
-from blockdsl.gradient.rules.placing import length_of, padded
 from blockdsl.graph import current, op
 from blockdsl.graph.control import counted, scan
 from blockdsl.graph.value import Value

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from blockdsl.errors import GradientError
+from blockdsl.functional.padding import larger, length_of, padded
+from blockdsl.functional.runtime_shapes import identity, reshape_to
+from blockdsl.functional.scatter_sums import count_of
+from blockdsl.functional.sliding_windows import Window, cut_to
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.placing import larger, length_of, padded
-from blockdsl.gradient.rules.reshaping import identity, reshape_to
-from blockdsl.gradient.rules.scattering import count_of
-from blockdsl.gradient.rules.windows import Window, cut_to
 from blockdsl.graph import op
 from blockdsl.graph.shapes import dims_of, reshape_like, typed_as
 from blockdsl.graph.value import Value

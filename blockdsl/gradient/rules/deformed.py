@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from blockdsl.functional.padding import length_of, numbers_to
+from blockdsl.functional.runtime_shapes import reshape_to
+from blockdsl.functional.scatter_sums import count_of
+from blockdsl.functional.sliding_windows import Window, divided
 from blockdsl.gradient.registry import vjp
 from blockdsl.gradient.rules.convolution import kernel_extent, sum_over_positions
-from blockdsl.gradient.rules.placing import length_of, numbers_to
-from blockdsl.gradient.rules.reshaping import reshape_to
 from blockdsl.gradient.rules.sampling import LINEAR, Line, Reading
-from blockdsl.gradient.rules.scattering import count_of
-from blockdsl.gradient.rules.windows import Window, divided
 from blockdsl.graph import op
 from blockdsl.graph.shapes import dims_of, expand, reshape_like, swap_last
 from blockdsl.graph.value import Value

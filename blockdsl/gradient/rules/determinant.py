@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 from onnx import TensorProto
 
+from blockdsl.functional.padding import length_of, numbers_to
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.placing import length_of, numbers_to
 from blockdsl.graph import op
 from blockdsl.graph.control import either
 from blockdsl.graph.shapes import ones_like, typed_as

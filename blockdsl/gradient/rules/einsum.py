@@ -14,9 +14,9 @@ from functools import reduce
 
 import numpy as np
 
+from blockdsl.functional.padding import length_of
+from blockdsl.functional.runtime_shapes import identity
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.placing import length_of
-from blockdsl.gradient.rules.reshaping import identity
 from blockdsl.graph import op
 from blockdsl.graph.shapes import concat_shape, expand, permuted, sum_to
 from blockdsl.graph.value import Value

@@ -11,8 +11,7 @@ import numpy as np
 from onnx import TensorProto
 
 from blockdsl.errors import GradientError
-from blockdsl.gradient.composites import composite
-from blockdsl.gradient.rules.heads import (
+from blockdsl.functional.attention_heads import (
     Scores,
     later,
     merge_heads,
@@ -20,7 +19,8 @@ from blockdsl.gradient.rules.heads import (
     rotated,
     split_heads,
 )
-from blockdsl.gradient.rules.placing import Count, length_of
+from blockdsl.functional.padding import Count, length_of
+from blockdsl.gradient.composites import composite
 from blockdsl.graph import op
 from blockdsl.graph.schema import MICROSOFT
 from blockdsl.graph.shapes import dims_of, positions

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from blockdsl.errors import GradientError
+from blockdsl.functional.standardization import layer_norm
 from blockdsl.gradient.composites import composite
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.normalization import rms_normalization, standardized
+from blockdsl.gradient.rules.normalization import rms_normalization
 from blockdsl.graph import current, op
 from blockdsl.graph.microsoft import DEFAULT_DOMAIN
-from blockdsl.graph.portable import gemm
 from blockdsl.graph.schema import MICROSOFT
 from blockdsl.graph.shapes import dims_of, positions
 from blockdsl.graph.value import Value
@@ -36,7 +36,7 @@ def fused_gemm(
     transB: int = 0,  # noqa: N803
 ) -> Value:
     """y = f(alpha a' b' + beta c)"""
-    product = gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    product = op.Gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
     settings = {"alpha": activation_alpha, "beta": activation_beta, "gamma": activation_gamma}
     return _activated(product, activation, settings)
 
@@ -82,7 +82,7 @@ def _activated(y: Value, name: str, settings: Mapping[str, float | None]) -> Val
     return result
 
 
-@vjp("SimplifiedLayerNormalization")
+@vjp("SimplifiedLayerNormalization", wide=True)
 def simplified_layer_normalization(
     g: Any,
     y: Any,
@@ -124,7 +124,7 @@ def skip_layer_normalization(
 ) -> tuple[Value | None, ...]:
     """y = gamma z + beta, z = (s - mean(s)) r, s = x + skip + bias"""
     total = _total(x, skip, bias)
-    return _normalised(total, gamma, beta, epsilon), None, None, total
+    return layer_norm(total, gamma, beta, epsilon), None, None, total
 
 
 @composite("EmbedLayerNormalization", domain=MICROSOFT)
@@ -149,16 +149,8 @@ def embed_layer_normalization(
         total = total + op.Gather(segment_embedding, segment_ids)
     counted = input_ids * 0 if mask is None else mask
     lengths = counted.sum(1)
-    return _normalised(total, gamma, beta, epsilon), lengths, total
+    return layer_norm(total, gamma, beta, epsilon), lengths, total
 
 
 def _total(x: Value, skip: Value, bias: Value | None) -> Value:
     return x + skip if bias is None else x + skip + bias
-
-
-def _normalised(x: Value, gamma: Value, beta: Value | None, epsilon: float) -> Value:
-    """`LayerNormalization` along the last axis, at every opset."""
-    if x.graph.opset() >= 17:
-        return op.LayerNormalization(x, gamma, beta, axis=-1, epsilon=epsilon)
-    y = standardized(x, [x.rank - 1], epsilon)[0] * gamma
-    return y if beta is None else y + beta

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.placing import (
+from blockdsl.functional.padding import (
     Count,
     Cut,
     element_of,
@@ -15,8 +14,8 @@ from blockdsl.gradient.rules.placing import (
     place,
     smaller,
 )
-from blockdsl.gradient.rules.reshaping import reshape_to
-from blockdsl.gradient.rules.scattering import (
+from blockdsl.functional.runtime_shapes import reshape_to
+from blockdsl.functional.scatter_sums import (
     add_along,
     add_at,
     add_elements,
@@ -29,6 +28,7 @@ from blockdsl.gradient.rules.scattering import (
     rows_of,
     typed_beside,
 )
+from blockdsl.gradient.registry import vjp
 from blockdsl.graph import op
 from blockdsl.graph.shapes import dims_of, reshape_like, typed_as
 from blockdsl.graph.value import Value

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from blockdsl.functional.padding import length_of
+from blockdsl.functional.runtime_shapes import reshape_to
+from blockdsl.functional.scatter_sums import count_of
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.placing import length_of
-from blockdsl.gradient.rules.reshaping import reshape_to
-from blockdsl.gradient.rules.scattering import count_of
 from blockdsl.graph import op
-from blockdsl.graph.portable import gemm
 from blockdsl.graph.shapes import sum_to, swap_last
 from blockdsl.graph.value import Value
 
@@ -53,13 +52,13 @@ def gemm_(
     Here a and b are the operands after `transA` and `transB`.
     """
     if transA:
-        da = gemm(b, g, alpha=alpha, transA=transB, transB=1)
+        da = op.Gemm(b, g, alpha=alpha, transA=transB, transB=1)
     else:
-        da = gemm(g, b, alpha=alpha, transB=1 - transB)
+        da = op.Gemm(g, b, alpha=alpha, transB=1 - transB)
     if transB:
-        db = gemm(g, a, alpha=alpha, transA=1, transB=transA)
+        db = op.Gemm(g, a, alpha=alpha, transA=1, transB=transA)
     else:
-        db = gemm(a, g, alpha=alpha, transA=1 - transA)
+        db = op.Gemm(a, g, alpha=alpha, transA=1 - transA)
     if c is None:
         return da, db, None
     dc = g if beta == 1 else g * beta

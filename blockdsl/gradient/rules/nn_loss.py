@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from blockdsl.functional.scatter_sums import add_along, count_of, scatter
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.scattering import add_along, count_of, scatter
 from blockdsl.graph import op
 from blockdsl.graph.portable import where, widened
 from blockdsl.graph.shapes import expand_like, reshape, shape_of, typed_as

@@ -1,8 +1,7 @@
-"""Rules of normalisations to mean zero and variance one.
+"""Rules of normalizations to mean 0 and variance 1.
 
-In their formulas z is the normalised tensor, r what the centred one is multiplied by to get it, and
-mean(...) runs over what is normalised together. What is float16 or bfloat16 is computed in float32:
-sums over so many terms need it.
+In their formulas z is the normalized tensor, r the reciprocal standard deviation, and mean(...)
+runs over the elements that are normalized together.
 """
 
 from __future__ import annotations
@@ -12,19 +11,20 @@ from typing import Any
 
 from onnx import TensorProto
 
+from blockdsl.functional.padding import length_of
+from blockdsl.functional.runtime_shapes import reshape_to
+from blockdsl.functional.scatter_sums import count_of
+from blockdsl.functional.sliding_windows import divided
+from blockdsl.functional.standardization import standardize, standardize_vjp
 from blockdsl.gradient.composites import composite
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.placing import length_of
-from blockdsl.gradient.rules.reshaping import reshape_to
-from blockdsl.gradient.rules.scattering import count_of
-from blockdsl.gradient.rules.windows import divided
 from blockdsl.graph import op
 from blockdsl.graph.portable import sign, where, widened
 from blockdsl.graph.shapes import dims_of, reshape, reshape_like, share_of, sum_to
 from blockdsl.graph.value import Value
 
 
-@vjp("BatchNormalization")
+@vjp("BatchNormalization", wide=True)
 def batch_normalization(
     g: Any,
     y: Any,
@@ -50,38 +50,25 @@ def batch_normalization(
     def spread(statistic: Value) -> Value:
         return statistic if spatial == 0 else _channels(statistic, x)
 
-    if not training_mode and not (x.graph.opset() < 14 and y.declared(1)):
-        seed, centred = widened(g[0]), widened(x) - spread(widened(mean))
-        root = 1 / (widened(var) + epsilon).sqrt()
-        slope = widened(scale) * root
-        total, aligned = seed.sum(axes), (seed * centred).sum(axes) * root
-        return (
-            (seed * spread(slope)).cast(x.elem_type),
-            aligned.cast(scale.elem_type),
-            total.cast(bias.elem_type),
-            (-slope * total).cast(mean.elem_type),
-            (slope * root * aligned * -0.5).cast(var.elem_type),
-        )
-    wide = widened(x)
-    z, root = standardized(wide, axes, epsilon)
-    rest, total, aligned = through_standardized(widened(g[0]), z, axes)
-    dx = spread(widened(scale)) * root * rest
+    if not training_mode:
+        centred, root = x - spread(mean), 1 / (var + epsilon).sqrt()
+        slope = scale * root
+        total, aligned = g[0].sum(axes), (g[0] * centred).sum(axes) * root
+        dmean, dvar = -slope * total, slope * root * aligned * -0.5
+        return g[0] * spread(slope), aligned, total, dmean, dvar
+    z, root = standardize(x, axes, epsilon)
+    rest, total, aligned = standardize_vjp(g[0], z, axes)
+    dx = spread(scale) * root * rest
     dmean = dvar = None
-    fresh = (1 - momentum) * share_of(wide, axes)
+    fresh = (1 - momentum) * share_of(x, axes)
     if g.flows(1):
-        dmean = (g[1] * momentum).cast(mean.elem_type)
-        dx = dx + spread(widened(g[1]) * fresh)
+        dmean = g[1] * momentum
+        dx = dx + spread(g[1] * fresh)
     if g.flows(2):
-        dvar = (g[2] * momentum).cast(var.elem_type)
-        dx = dx + z / root * spread(widened(g[2]) * (2 * fresh))
+        dvar = g[2] * momentum
+        dx = dx + z / root * spread(g[2] * (2 * fresh))
     dscale, dbias = (reshape_like(t, scale) for t in (aligned, total))
-    return (
-        dx.cast(x.elem_type),
-        dscale.cast(scale.elem_type),
-        dbias.cast(bias.elem_type),
-        dmean,
-        dvar,
-    )
+    return dx, dscale, dbias, dmean, dvar
 
 
 @composite("BatchNormalization")
@@ -116,20 +103,19 @@ def batch_normalization_in_training(
     return y.cast(x.elem_type), running_mean, running_var, saved_mean, saved_var
 
 
-@vjp("InstanceNormalization")
+@vjp("InstanceNormalization", wide=True)
 def instance_normalization(
     g: Value, y: Value, x: Value, scale: Value, bias: Value, *, epsilon: float
 ) -> tuple[Value, Value, Value]:
     """y = scale z + bias        dx = scale r (g - mean g - z mean(g z))        dscale = sum(g z)"""
     axes = list(range(2, x.rank))
-    z, root = standardized(widened(x), axes, epsilon)
-    rest, total, aligned = through_standardized(widened(g), z, axes)
-    dx = _channels(widened(scale), x) * root * rest
+    z, root = standardize(x, axes, epsilon)
+    rest, total, aligned = standardize_vjp(g, z, axes)
     dscale, dbias = (reshape_like(t.sum(0), scale) for t in (aligned, total))
-    return dx.cast(x.elem_type), dscale.cast(scale.elem_type), dbias.cast(bias.elem_type)
+    return _channels(scale, x) * root * rest, dscale, dbias
 
 
-@vjp("GroupNormalization")
+@vjp("GroupNormalization", wide=True)
 def group_normalization(
     g: Value, y: Value, x: Value, scale: Value, bias: Value, *, epsilon: float, num_groups: int
 ) -> tuple[Value, Value, Value]:
@@ -139,17 +125,16 @@ def group_normalization(
     """
     each, positions = divided(length_of(x, 1), num_groups), count_of(x, range(2, x.rank))
     parts = dims_of(x, [0]), num_groups, each, positions
-    grouped, seed = reshape_to(widened(x), *parts), reshape_to(widened(g), *parts)
+    grouped, seed = reshape_to(x, *parts), reshape_to(g, *parts)
     per_group = [1, 1] if x.graph.opset() < 21 else [-1, 1]
-    factor = reshape(widened(scale), [num_groups, *per_group])
-    z, root = standardized(grouped, [2, 3], epsilon)
-    rest, _, _ = through_standardized(seed * factor, z, [2, 3])
-    dx = reshape_like(root * rest, x)
+    factor = reshape(scale, [num_groups, *per_group])
+    z, root = standardize(grouped, [2, 3], epsilon)
+    rest, _, _ = standardize_vjp(seed * factor, z, [2, 3])
     dscale, dbias = (reshape_like(sum_to(t, factor), scale) for t in (seed * z, seed))
-    return dx.cast(x.elem_type), dscale.cast(scale.elem_type), dbias.cast(bias.elem_type)
+    return reshape_like(root * rest, x), dscale, dbias
 
 
-@vjp("LayerNormalization")
+@vjp("LayerNormalization", wide=True)
 def layer_normalization(
     g: Any,
     y: Any,
@@ -166,52 +151,45 @@ def layer_normalization(
     h is scale g.
     """
     axes = list(range(axis % x.rank, x.rank))
-    wide, seed = widened(x), widened(g[0])
-    if stash_type == wide.elem_type == TensorProto.FLOAT:
+    if stash_type == x.elem_type == TensorProto.FLOAT:
         root = y[2]
-        z = (wide - y[1]) * root
+        z = (x - y[1]) * root
     else:
-        z, root = standardized(wide, axes, epsilon)
-    rest, _, _ = through_standardized(seed * widened(scale), z, axes)
+        z, root = standardize(x, axes, epsilon)
+    rest, _, _ = standardize_vjp(g[0] * scale, z, axes)
     dx = root * rest
-    if g.flows(1):
-        dx = dx + g[1].cast(wide.elem_type) * share_of(wide, axes)
+    if g.flows(1):  # Mean and InvStdDev are of the type stash_type
+        dx = dx + g[1].cast(x.elem_type) * share_of(x, axes)
     if g.flows(2):
-        dx = dx - z * root.square() * (g[2].cast(wide.elem_type) * share_of(wide, axes))
-    dscale = sum_to(seed * z, scale).cast(scale.elem_type)
-    return dx.cast(x.elem_type), dscale, bias and sum_to(seed, bias).cast(bias.elem_type)
+        dx = dx - z * root.square() * (g[2].cast(x.elem_type) * share_of(x, axes))
+    return dx, sum_to(g[0] * z, scale), bias and sum_to(g[0], bias)
 
 
-@vjp("RMSNormalization")
+@vjp("RMSNormalization", wide=True)
 def rms_normalization(
     g: Value, y: Value, x: Value, scale: Value, *, axis: int, epsilon: float
 ) -> tuple[Value, Value]:
     """y = scale z, z = x r        dx = r (h - z mean(h z)), h = scale g        dscale = sum(g z)"""
     axes = list(range(axis % x.rank, x.rank))
-    wide, seed = widened(x), widened(g)
-    root = 1 / (wide.square().mean(axes, keepdims=True) + epsilon).sqrt()
-    z = wide * root
-    h = seed * widened(scale)
-    dx = root * (h - z * (h * z).mean(axes, keepdims=True))
-    return dx.cast(x.elem_type), sum_to(seed * z, scale).cast(scale.elem_type)
+    root = 1 / (x.square().mean(axes, keepdims=True) + epsilon).sqrt()
+    z, h = x * root, g * scale
+    return root * (h - z * (h * z).mean(axes, keepdims=True)), sum_to(g * z, scale)
 
 
-@vjp("MeanVarianceNormalization")
+@vjp("MeanVarianceNormalization", wide=True)
 def mean_variance_normalization(g: Value, y: Value, x: Value, *, axes: Sequence[int]) -> Value:
     """y = c / (s + e), c = x - mean(x)        dx = (g - mean(g) - c mean(g y) / s) / (s + e)
 
     e is 1e-9, and where s is 0 so is the term that is divided by it.
     """
     over = [a % x.rank for a in axes]
-    wide, seed, result = widened(x), widened(g), widened(y)
-    centred = wide - wide.mean(over, keepdims=True)
+    centred = x - x.mean(over, keepdims=True)
     spread = centred.square().mean(over, keepdims=True).sqrt()
-    slope = (seed * result).mean(over, keepdims=True) / where(spread > 0, spread, 1)
-    dx = (seed - seed.mean(over, keepdims=True) - centred * slope) / (spread + 1e-9)
-    return dx.cast(x.elem_type)
+    slope = (g * y).mean(over, keepdims=True) / where(spread > 0, spread, 1)
+    return (g - g.mean(over, keepdims=True) - centred * slope) / (spread + 1e-9)
 
 
-@vjp("LRN")
+@vjp("LRN", wide=True)
 def local_response_normalization(
     g: Value, y: Value, x: Value, *, alpha: float, beta: float, bias: float, size: int
 ) -> Value:
@@ -219,11 +197,10 @@ def local_response_normalization(
 
     The means are over neighbouring channels, the second one over those that have this neighbour.
     """
-    wide, seed = widened(x), widened(g)
-    base = bias + alpha * _over_neighbours(wide.square(), size, (size - 1) // 2)
+    base = bias + alpha * _over_neighbours(x.square(), size, (size - 1) // 2)
     power = base**-beta
-    spread = _over_neighbours(seed * wide * power / base, size, size // 2)
-    return (seed * power - 2 * alpha * beta * wide * spread).cast(x.elem_type)
+    spread = _over_neighbours(g * x * power / base, size, size // 2)
+    return g * power - 2 * alpha * beta * x * spread
 
 
 def _over_neighbours(x: Value, size: int, before: int) -> Value:
@@ -234,35 +211,19 @@ def _over_neighbours(x: Value, size: int, before: int) -> Value:
     return reshape_like(means, x)
 
 
-@vjp("LpNormalization")
+@vjp("LpNormalization", wide=True)
 def lp_normalization(g: Value, y: Value, x: Value, *, axis: int, p: int) -> Value:
     """y = x / n, n = (sum |x|^p)^(1/p)        dx = (g - u sum(g y)) / n, u = y (p = 1: sign(x))
 
     Where n is 0 so is the gradient.
     """
-    wide, seed = widened(x), widened(g)
     reduce = op.ReduceL1 if p == 1 else op.ReduceL2
-    norm = reduce(wide, axes=[axis], keepdims=1)
+    norm = reduce(x, axes=[axis], keepdims=1)
     positive = norm > 0
     norm = where(positive, norm, 1)
-    unit = sign(wide) if p == 1 else wide / norm
-    along = (seed * wide / norm).sum(axis, keepdims=True)
-    dx = (seed - unit * along) * (positive.cast(wide.elem_type) / norm)
-    return dx.cast(x.elem_type)
-
-
-def standardized(x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value]:
-    """`x` normalised over some axes, and what it was multiplied by after it was centred."""
-    centred = x - x.mean(axes, keepdims=True)
-    root = 1 / (centred.square().mean(axes, keepdims=True) + epsilon).sqrt()
-    return centred * root, root
-
-
-def through_standardized(g: Value, z: Value, axes: Sequence[int]) -> tuple[Value, Value, Value]:
-    """The difference g - mean(g) - z mean(g z), and the sums of g and of g z."""
-    share = share_of(z, axes)
-    total, aligned = (t.sum(axes, keepdims=True) for t in (g, g * z))
-    return g - total * share - z * (aligned * share), total, aligned
+    unit = sign(x) if p == 1 else x / norm
+    along = (g * x / norm).sum(axis, keepdims=True)
+    return (g - unit * along) * (positive.cast(x.elem_type) / norm)
 
 
 def _channels(x: Value, like: Value) -> Value:

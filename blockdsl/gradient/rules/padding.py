@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from blockdsl.functional.padding import END, Count, Cut, length_of, padded, place
+from blockdsl.functional.scatter_sums import add_at, positions_in
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.placing import END, Count, Cut, length_of, padded, place
-from blockdsl.gradient.rules.scattering import add_at, positions_in
 from blockdsl.graph import op
 from blockdsl.graph.value import Value
 

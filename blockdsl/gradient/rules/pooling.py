@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from blockdsl.functional.runtime_shapes import reshape_to
+from blockdsl.functional.scatter_sums import add_elements, count_of, positions_in, scatter
+from blockdsl.functional.sliding_windows import Window, cut_to
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.reshaping import reshape_to
 from blockdsl.gradient.rules.resizing import repeated
-from blockdsl.gradient.rules.scattering import add_elements, count_of, positions_in, scatter
-from blockdsl.gradient.rules.windows import Window, cut_to
 from blockdsl.graph import current, op
 from blockdsl.graph.portable import sign, where
 from blockdsl.graph.shapes import (

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
+from blockdsl.functional.padding import length_of, numbers_to
+from blockdsl.functional.scatter_sums import add_along
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.placing import length_of, numbers_to
-from blockdsl.gradient.rules.scattering import add_along
 from blockdsl.graph import op
 from blockdsl.graph.portable import where
 from blockdsl.graph.shapes import reshape_like, sum_to

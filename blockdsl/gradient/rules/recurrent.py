@@ -18,7 +18,7 @@ from blockdsl.gradient.recurrence import Cotangents, Direction, Recurrence, stac
 from blockdsl.gradient.registry import vjp
 from blockdsl.graph import current, op
 from blockdsl.graph.control import scan
-from blockdsl.graph.portable import gemm, where
+from blockdsl.graph.portable import where
 from blockdsl.graph.value import Value
 
 
@@ -215,7 +215,7 @@ def _lstm_direction(
 
 def outer(left: Value, right: Value) -> Value:
     """The sum over steps and batch of left^T right, in one product."""
-    return gemm(op.Flatten(left, axis=2), op.Flatten(right, axis=2), transA=1)
+    return op.Gemm(op.Flatten(left, axis=2), op.Flatten(right, axis=2), transA=1)
 
 
 def summed(value: Value) -> Value:

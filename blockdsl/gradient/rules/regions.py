@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from blockdsl.functional.padding import Count, length_of, numbers_to
+from blockdsl.functional.runtime_shapes import identity, reshape_to
+from blockdsl.functional.scatter_sums import add_at, count_of
 from blockdsl.gradient.engine import pull_back
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.placing import Count, length_of, numbers_to
 from blockdsl.gradient.rules.pooling import lowest
-from blockdsl.gradient.rules.reshaping import identity, reshape_to
-from blockdsl.gradient.rules.scattering import add_at, count_of
 from blockdsl.graph import op
 from blockdsl.graph.portable import equal, sign, where
 from blockdsl.graph.shapes import dims_of, typed_as
@@ -43,16 +43,18 @@ def roi_align(
     evaluator: the largest among the elements around all points of a bin, each times its weight.
     That is not the largest of the interpolated values, which other runtimes may compute.
     """
-    halves = x.graph.opset() >= 16 and coordinate_transformation_mode == "half_pixel"
+    halves = coordinate_transformation_mode == "half_pixel"
     if mode == "max":
         corners = rois * spatial_scale - (0.5 if halves else 0.0)
         high = _Points.of(corners, 1, output_height, length_of(x, 2), sampling_ratio, halves)
         wide = _Points.of(corners, 0, output_width, length_of(x, 3), sampling_ratio, halves)
         again = _largest(op.Gather(x, batch_indices, axis=0), high, wide)
         return pull_back(x.graph, {again: g}, [x])[0], None, None
-    settings: dict[str, Any] = {"sampling_ratio": sampling_ratio, "spatial_scale": spatial_scale}
-    if x.graph.opset() >= 16:
-        settings["coordinate_transformation_mode"] = coordinate_transformation_mode
+    settings: dict[str, Any] = {
+        "coordinate_transformation_mode": coordinate_transformation_mode,
+        "sampling_ratio": sampling_ratio,
+        "spatial_scale": spatial_scale,
+    }
     images, height, width = (length_of(x, axis) for axis in (0, 2, 3))
     # Along the other axis, of one element, a region of length one reads just that.
     one, first = 1 / spatial_scale, batch_indices * 0

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from blockdsl.functional.padding import length_of
+from blockdsl.functional.runtime_shapes import identity, reshape_to
+from blockdsl.functional.scatter_sums import count_of
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.placing import length_of
-from blockdsl.gradient.rules.reshaping import identity, reshape_to
-from blockdsl.gradient.rules.scattering import count_of
 from blockdsl.graph import op
 from blockdsl.graph.shapes import concat_shape, dims_of, expand, typed_as
 from blockdsl.graph.value import Value
@@ -42,18 +42,15 @@ def resize(
     nearest_mode: str,
 ) -> tuple[Value, None, None, None]:
     """y = A x along each axis        dx = Aᵀ g along each        A: what it makes of the unit"""
-    opset = x.graph.opset()
-    settings: dict[str, Any] = {"mode": mode}
-    if opset < 11:
-        coordinate_transformation_mode, nearest_mode = "asymmetric", "floor"
-    else:
-        settings["coordinate_transformation_mode"] = coordinate_transformation_mode
-        settings["cubic_coeff_a"] = cubic_coeff_a
-        settings["exclude_outside"] = exclude_outside
-        settings["nearest_mode"] = nearest_mode
-    if opset >= 18:
-        settings["antialias"] = antialias
-        settings["keep_aspect_ratio_policy"] = keep_aspect_ratio_policy
+    settings: dict[str, Any] = {
+        "antialias": antialias,
+        "coordinate_transformation_mode": coordinate_transformation_mode,
+        "cubic_coeff_a": cubic_coeff_a,
+        "exclude_outside": exclude_outside,
+        "keep_aspect_ratio_policy": keep_aspect_ratio_policy,
+        "mode": mode,
+        "nearest_mode": nearest_mode,
+    }
     repeats = mode == "nearest" and (
         (coordinate_transformation_mode == "asymmetric" and nearest_mode == "floor")
         or (
@@ -79,8 +76,7 @@ def repeated(x: Value, factors: Sequence[int]) -> Value:
     """Every element repeated along the axes after the first two; for opset 11 and later."""
     return op.Resize(
         x,
-        np.zeros(0, np.float32),
-        np.array([1, 1, *factors], np.float32),
+        scales=np.array([1, 1, *factors], np.float32),
         mode="nearest",
         coordinate_transformation_mode="asymmetric",
         nearest_mode="floor",
@@ -149,25 +145,22 @@ class _Resampling:
         columns: Value
         if self.operator == "Upsample":
             columns = op.Upsample(unit, self._at(self.scales, axis, 1.0), **self.settings)
-        elif self.x.graph.opset() < 11:
-            columns = op.Resize(unit, self._at(self.scales, axis, 1.0), **self.settings)
         else:
-            columns = op.Resize(unit, *self._target(axis), **self.settings)
+            columns = op.Resize(unit, **self._target(axis), **self.settings)
         return columns.squeeze(0, 1)
 
-    def _target(self, axis: int) -> tuple[Any, Any, Any]:
+    def _target(self, axis: int) -> dict[str, Any]:
         """Region, scales and sizes for the third of four axes."""
-        region: Any = None if self.x.graph.opset() >= 13 else np.zeros(0, np.float32)
+        region = None
         if self.region is not None:
             count = len(self.axes)
             starts = self._at(self.region, axis, 0.0)
             ends = self._at(self.region, axis, 1.0, count)
             region = op.Concat(starts, ends, axis=0)
         if self._scaled:
-            return region, self._at(self.scales, axis, 1.0), None
+            return {"roi": region, "scales": self._at(self.scales, axis, 1.0)}
         sizes = concat_shape([1, 1], length_of(self.y, axis), length_of(self.x, axis))
-        empty = None if self.x.graph.opset() >= 13 else np.zeros(0, np.float32)
-        return region, empty, sizes
+        return {"roi": region, "sizes": sizes}
 
     def _at(self, values: Value | None, axis: int, other: float, offset: int = 0) -> Any:
         """Four values, of which the third is that of an axis."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto
 
+from blockdsl.functional.padding import Count, length_of
+from blockdsl.functional.runtime_shapes import reshape_to
+from blockdsl.functional.scatter_sums import count_of, scatter
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.placing import Count, length_of
-from blockdsl.gradient.rules.reshaping import reshape_to
-from blockdsl.gradient.rules.scattering import count_of, scatter
 from blockdsl.graph import op
 from blockdsl.graph.portable import where
 from blockdsl.graph.shapes import concat_shape, dims_of, expand, ones_like, reshape_like, typed_as

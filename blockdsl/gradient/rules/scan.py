@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from blockdsl.errors import GradientError
+from blockdsl.functional.padding import Count, length_of, numbers_to
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.placing import Count, length_of, numbers_to
 from blockdsl.graph import op
 from blockdsl.graph.portable import where
 from blockdsl.graph.shapes import reshape

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.placing import length_of, numbers_to
-from blockdsl.gradient.rules.scattering import (
+from blockdsl.functional.padding import length_of, numbers_to
+from blockdsl.functional.scatter_sums import (
     add_into,
     depth_of,
     row_numbers,
@@ -12,6 +11,7 @@ from blockdsl.gradient.rules.scattering import (
     take_elements,
     write,
 )
+from blockdsl.gradient.registry import vjp
 from blockdsl.graph import op
 from blockdsl.graph.portable import equal, where, widened
 from blockdsl.graph.shapes import expand_like, reshape, reshape_like, zeros_like

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from blockdsl.functional.padding import length_of
+from blockdsl.functional.scatter_sums import add_elements, count_of, put_along, typed_beside
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.placing import length_of
-from blockdsl.gradient.rules.scattering import add_elements, count_of, put_along, typed_beside
 from blockdsl.graph import op
 from blockdsl.graph.portable import where
 from blockdsl.graph.shapes import reshape_like, typed_as

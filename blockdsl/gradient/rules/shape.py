@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
+from blockdsl.functional.padding import Count, element_of, length_of
+from blockdsl.functional.splitting import split as split_into
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.placing import END, Count, element_of, length_of, numbers_to
 from blockdsl.graph import op
 from blockdsl.graph.shapes import concat_shape, permuted, reshape_exactly, reshape_like
 from blockdsl.graph.value import Value, known_to_be
@@ -82,31 +82,7 @@ def concat(g: Value, y: Value, *xs: Value, axis: int | None) -> tuple[Value, ...
     if len(xs) == 1:
         return (g,)
     axis = (1 if axis is None else axis) % g.rank
-    sizes = [length_of(x, axis) for x in xs]
-    if g.graph.opset() >= 13 or all(isinstance(n, int) for n in sizes):
-        return tuple(op.Split(g, split=concat_shape(*sizes), axis=axis, outputs=len(xs)))
-    edges = [_edge(sizes, i) for i in range(len(xs) + 1)]
-    return tuple(
-        _between(g, axis, start, end, size)
-        for (start, end), size in zip(pairwise(edges), sizes, strict=True)
-    )
-
-
-def _between(g: Value, axis: int, start: Count, end: Count, size: Count) -> Value:
-    """The part of an axis between two places, by an operator that the opset has."""
-    if (isinstance(start, int) and isinstance(end, int)) or g.graph.opset() >= 10:
-        return op.Slice(g, starts=concat_shape(start), ends=concat_shape(end), axes=[axis])
-    return op.Gather(g, start + numbers_to(size, g.graph), axis=axis)
-
-
-def _edge(sizes: Sequence[Count], i: int) -> Count:
-    """Where part `i` begins, counted from the end of the axis if that needs no computation."""
-    before, behind = sizes[:i], sizes[i:]
-    if all(isinstance(n, int) for n in before):
-        return sum(before)
-    if all(isinstance(n, int) for n in behind):
-        return -sum(behind) or END
-    return sum(before)
+    return split_into(g, [length_of(x, axis) for x in xs], axis)
 
 
 @vjp("Split")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from onnx import TensorProto
 
 from blockdsl.errors import GradientError
+from blockdsl.functional.padding import Count, length_of, numbers_to, padded
+from blockdsl.functional.scatter_sums import add_along
 from blockdsl.gradient.registry import vjp
-from blockdsl.gradient.rules.placing import Count, length_of, numbers_to, padded
-from blockdsl.gradient.rules.scattering import add_along
 from blockdsl.graph import op
 from blockdsl.graph.shapes import concat_shape, dims_of, reshape, reshape_exactly, typed_as
 from blockdsl.graph.value import Value, known_to_be

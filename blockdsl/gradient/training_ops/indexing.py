@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from blockdsl.errors import GradientError
+from blockdsl.functional.padding import length_of
 from blockdsl.gradient.rules.indexing import gather, gather_elements, gather_nd, slice_
-from blockdsl.gradient.rules.placing import length_of
 from blockdsl.gradient.training_ops.registry import training_operator
 from blockdsl.gradient.training_ops.standing_in import shaped
 from blockdsl.graph import current, op

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blockdsl.gradient.rules.normalization import (
-    batch_normalization_in_training,
-    through_standardized,
-)
+from blockdsl.functional.standardization import standardize_vjp
+from blockdsl.gradient.rules.normalization import batch_normalization_in_training
 from blockdsl.gradient.training_ops.registry import training_operator
 from blockdsl.graph import op
 from blockdsl.graph.shapes import reshape_like, sum_to
@@ -74,7 +72,7 @@ def batch_normalization_grad(
     axes = [0, *range(2, x.rank)]
     spread = range(1, x.rank - 1)
     mean, root, factor = (v.cast(x.elem_type).unsqueeze(*spread) for v in (mean, root, scale))
-    rest, total, aligned = through_standardized(dy, (x - mean) * root, axes)
+    rest, total, aligned = standardize_vjp(dy, (x - mean) * root, axes)
     dscale, dbias = (reshape_like(t, scale).cast(scale.elem_type) for t in (aligned, total))
     return factor * root * rest, dscale, dbias
 
@@ -106,7 +104,7 @@ def _back(
 ) -> tuple[Value, Value, Value]:
     """The gradients of x, scale and bias, z being what x was normalised to."""
     seed = dy.cast(z.elem_type)
-    rest, _, _ = through_standardized(seed * scale.cast(z.elem_type), z, axes)
+    rest, _, _ = standardize_vjp(seed * scale.cast(z.elem_type), z, axes)
     dscale, dbias = (sum_to(t, scale).cast(scale.elem_type) for t in (seed * z, seed))
     return (root * rest).cast(dy.elem_type), dscale, dbias
 

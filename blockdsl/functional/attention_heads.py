@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blockdsl.errors import GradientError
-from blockdsl.gradient.rules.placing import Count
+from blockdsl.functional.padding import Count
 from blockdsl.graph import current, op
 from blockdsl.graph.portable import where
 from blockdsl.graph.shapes import dims_of, expand_like, positions, size_of

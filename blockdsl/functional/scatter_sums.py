@@ -15,7 +15,7 @@ import numpy as np
 from onnx import TensorProto
 
 from blockdsl.errors import GradientError
-from blockdsl.gradient.rules.placing import Count, length_of, numbers_to, padded
+from blockdsl.functional.padding import Count, length_of, numbers_to, padded
 from blockdsl.graph import current, op
 from blockdsl.graph.portable import where, widened
 from blockdsl.graph.shapes import (

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from blockdsl.gradient.rules.placing import Count, flipped, length_of, numbers_to, padded
-from blockdsl.gradient.rules.reshaping import reshape_to
-from blockdsl.gradient.rules.scattering import count_of
+from blockdsl.functional.padding import Count, flipped, length_of, numbers_to, padded
+from blockdsl.functional.runtime_shapes import reshape_to
+from blockdsl.functional.scatter_sums import count_of
 from blockdsl.graph import current, op
 from blockdsl.graph.shapes import (
     concat_shape,

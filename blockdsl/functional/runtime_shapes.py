@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from blockdsl.gradient.rules.placing import Count, numbers_to
+from blockdsl.functional.padding import Count, numbers_to
 from blockdsl.graph import current, op
 from blockdsl.graph.shapes import concat_shape, expand, reshape, reshape_exactly
 from blockdsl.graph.value import Value
