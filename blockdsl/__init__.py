@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from blockdsl.blocks.block import Block
+from blockdsl.blocks.parameters import buffer, parameter
 from blockdsl.errors import BlockError, BlockWarning
 from blockdsl.graph import Value, base, custom_op_library, empty_base, input, input_like, op
 
@@ -32,6 +33,7 @@ __all__ = [
     "artifacts",
     "base",
     "blocks",
+    "buffer",
     "custom_op_library",
     "empty_base",
     "grad",
@@ -45,6 +47,7 @@ __all__ = [
     "loss",
     "op",
     "optim",
+    "parameter",
     "save_checkpoint",
     "testing",
     "vjp",

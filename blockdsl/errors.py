@@ -33,6 +33,10 @@ class NoBaseError(GraphError, AttributeError):
     """A block is used outside `base` or `empty_base`."""
 
 
+class UnknownAttributeError(BlockError, AttributeError):
+    """A block has neither an attribute nor, in the open model, a parameter of this name."""
+
+
 class OpError(BlockError, TypeError, ValueError):
     """An operator is called with inputs or attributes that its schema does not allow."""
 

@@ -61,15 +61,15 @@ class TrainingBlock(Block):
         >>> import blockdsl
         >>> class Training(blockdsl.TrainingBlock):
         ...     def build(self, x):
-        ...         w = blockdsl.graph.current().add_parameter(np.ones((3, 1), "float32"), "w")
+        ...         w = blockdsl.parameter("w", "ones", (3, 1))
         ...         return (x @ w).square().mean()
         >>> block = Training()
-        >>> block.requires_grad("Training/w")
+        >>> block.requires_grad("Training.w")
         >>> with blockdsl.empty_base():
         ...     _ = block(blockdsl.input("x", shape=("batch", 3)))
         >>> training_model, eval_model = block.to_model_proto()
         >>> [output.name for output in training_model.graph.output]
-        ['Training/ReduceMean', 'Training/w_grad.accumulation.out']
+        ['Training/ReduceMean', 'Training.w_grad.accumulation.out']
     """
 
     _parameters: Parameters | None = None

@@ -24,7 +24,12 @@ REFUSED = [
         OpError,
         r"Linear takes a floating-point tensor, and 'x0' has.*int64",
     ),
-    (blocks.Linear(3, 2, init="he"), [X], OpError, "no initialisation 'he': use 'kaiming' or"),
+    (
+        blocks.Linear(3, 2, init="he"),
+        [X],
+        OpError,
+        "initialisation must be 'kaiming' or 'xavier', got 'he'",
+    ),
     (blocks.Conv(3, 4, 3), [X], OpError, "needs a tensor with axes after batch and channels"),
     (blocks.Conv(3, 4, (3, 3, 3)), [IMAGE], OpError, "for 2 axes: give one number, or 2"),
     (blocks.Conv(3, 4, 3, padding="valid"), [IMAGE], OpError, "no padding 'valid'.*'same'"),

@@ -192,9 +192,9 @@ class Sequential(Block):
         >>> with blockdsl.empty_base() as handle:
         ...     y = net(blockdsl.input("x", shape=("batch", 3)))
         >>> print(y, y.type)
-        Sequential/Linear_1/Gemm float32[batch, 2]
+        Sequential/blocks.2/Gemm float32[batch, 2]
         >>> [t.name for t in handle.model.graph.initializer if t.name.endswith("weight")]
-        ['Sequential/Linear.weight', 'Sequential/Linear_1.weight']
+        ['Sequential/blocks.0.weight', 'Sequential/blocks.2.weight']
     """
 
     def __init__(self, *blocks: Block) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeGuard
 
 import onnx
 
-from blockdsl.errors import GraphError
+from blockdsl.blocks.scopes import scope_of
+from blockdsl.errors import GraphError, UnknownAttributeError, near
 from blockdsl.graph import onnxblock
-from blockdsl.graph.context import current
+from blockdsl.graph.context import current, opened
 from blockdsl.graph.model import Graph
 from blockdsl.graph.structure import leaves_of, mapped
 from blockdsl.graph.value import Value
@@ -47,7 +50,10 @@ class Block(ABC):
         theirs = onnxblock.block_class()
         if theirs is not None:
             theirs.register(Block)  # type: ignore[type-abstract]
-        return super().__new__(cls)
+        block, graph = super().__new__(cls), opened()
+        if graph is not None:
+            graph.names.note(block)
+        return block
 
     def __init__(self, temp_file_name: str = "temp.onnx") -> None:
         if os.path.isabs(temp_file_name):
@@ -64,6 +70,21 @@ class Block(ABC):
             NoBaseError: No model is open.
         """
         return current().proto
+
+    def __getattr__(self, name: str) -> Value:
+        """Return a parameter or buffer of this block in the open model, by its name.
+
+        It exists once the block has been called there: `self.head(x) @ self.embedding.weight`.
+        An attribute of that name, such as the setting `Linear.bias`, hides it.
+
+        Raises:
+            UnknownAttributeError: The block has no such attribute and no such parameter.
+        """
+        graph = None if name.startswith("__") else opened()
+        path = None if graph is None else graph.names.path_of(self)
+        if graph is None or f"{path}.{name}" not in graph.owned:
+            raise UnknownAttributeError(_no_attribute(self, name, graph, path))
+        return graph.value(graph.owned[f"{path}.{name}"])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -103,7 +124,7 @@ class Block(ABC):
         """
         graph = current()
         graph.sync()
-        with graph.scope(type(self).__name__):
+        with scope(self):
             built = self.build(
                 *(_as_value(graph, a) for a in args),
                 **{k: _as_value(graph, a) for k, a in kwargs.items()},
@@ -112,10 +133,32 @@ class Block(ABC):
         return mapped(partial(_as_value, graph), built)
 
 
+@contextmanager
+def scope(block: Block) -> Iterator[str]:
+    """Name after a block, and let it own, all that is added inside.
+
+    Calling a block opens it around `build`; another method that adds to the model opens it itself.
+
+    Args:
+        block: The block.
+
+    Yields:
+        The path that names begin with: the attributes by which blocks hold this one.
+    """
+    names = current().names
+    with names.enter(scope_of(names, block, block_classes()), block) as path:
+        yield path
+
+
+def block_classes() -> tuple[type, ...]:
+    """Return the classes of blocks: ours, and onnxblock's if the user imported that."""
+    theirs = onnxblock.block_class()
+    return (Block,) if theirs is None else (Block, theirs)
+
+
 def is_block(given: object) -> TypeGuard[Block]:
     """Whether this is a block: of ours, or of onnxblock's if the user imported that."""
-    theirs = onnxblock.block_class()
-    return isinstance(given, Block if theirs is None else (Block, theirs))
+    return isinstance(given, block_classes())
 
 
 class ModelBlock(Block):
@@ -165,6 +208,17 @@ def as_names(built: Any) -> list[str]:
             f"tuple, list or dictionary of tensors."
         )
     return [str(name) for name in names]
+
+
+def _no_attribute(block: Block, name: str, graph: Graph | None, path: str | None) -> str:
+    """Return the message about an attribute that a block does not have."""
+    message = f"{type(block).__name__!r} object has no attribute {name!r}"
+    if graph is None or name.startswith("_"):
+        return message
+    if path is None:
+        return f"{message}, and no parameter: it has not been called in the model that is open."
+    own = [full.removeprefix(f"{path}.") for full in graph.owned if full.startswith(f"{path}.")]
+    return f"{message}, and {path!r} no such parameter so far. {near(name, own)}"
 
 
 def _as_value(graph: Graph, given: Any) -> Any:

@@ -61,9 +61,9 @@ class Gemm(Block):
 class Linear(Block):
     """`alpha x @ weight + beta bias`, over the last axis.
 
-    Every call adds parameters of its own, `weight` (in_features x out_features) and `bias`, of
-    the type of the input. Both are drawn uniformly: the bias within `1 / sqrt(in_features)`, the
-    weight within the bound that `init` gives.
+    It owns the parameters `weight` (in_features x out_features) and `bias`, of the type of the
+    input. Both are drawn uniformly: the bias within `1 / sqrt(in_features)`, the weight within the
+    bound that `init` gives.
 
     Args:
         in_features: The size of the last axis of the input.

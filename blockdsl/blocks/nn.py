@@ -16,9 +16,9 @@ from blockdsl.blocks.parameters import (
     Seed,
     bound,
     check_size,
-    drawn,
     dtype_of,
     float_type,
+    parameter,
     uniform,
 )
 from blockdsl.blocks.windows import Padding, Window, padding, per_axis
@@ -74,10 +74,10 @@ class LogSoftmax(Block):
 class Conv(Block):
     """Convolution over the axes after the first two (batch and channels), of any number.
 
-    Every call adds parameters of its own, `weight` (out_channels x in_channels / groups x kernel)
-    and `bias`, of the type of the input. Both are drawn uniformly: the bias within
-    `1 / sqrt(fan_in)`, the weight within the bound that `init` gives. `fan_in` and `fan_out` are
-    the channels of a group, in and out, times the elements of the kernel.
+    It owns the parameters `weight` (out_channels x in_channels / groups x kernel) and `bias`, of
+    the type of the input. Both are drawn uniformly: the bias within `1 / sqrt(fan_in)`, the weight
+    within the bound that `init` gives. `fan_in` and `fan_out` are the channels of a group, in and
+    out, times the elements of the kernel.
 
     Args:
         in_channels: The channels of the input.
@@ -190,8 +190,9 @@ class Dropout(Block):
 class Embedding(Block):
     """Rows of a table, at the indices that the input gives.
 
-    Every call adds a table of its own, the parameter `weight` (num_embeddings x embedding_dim),
-    drawn from the standard normal distribution.
+    It owns the parameter `weight`, a table (num_embeddings x embedding_dim) drawn from the standard
+    normal distribution. Once it has been called, another block can use the table too:
+    `hidden @ self.embedding.weight.transpose()`.
 
     Args:
         num_embeddings: The number of rows.
@@ -224,6 +225,8 @@ class Embedding(Block):
         """
         shape = (self.num_embeddings, self.embedding_dim)
         dtype = dtype_of(self.dtype)
-        table = drawn("weight", self.seed, dtype, lambda rng: rng.standard_normal(shape))
+        table = parameter(
+            "weight", lambda rng, shape: rng.standard_normal(shape), shape, dtype, seed=self.seed
+        )
         y: Value = op.Gather(table, indices, axis=0)
         return y

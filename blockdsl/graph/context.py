@@ -62,13 +62,18 @@ def current() -> Graph:
     Raises:
         NoBaseError: None is.
     """
-    graph = _current.get() or _of_onnxblock()
+    graph = opened()
     if graph is None:
         raise NoBaseError(
             "No model is open: build blocks inside `with blockdsl.base(model):` or "
             "`with blockdsl.empty_base():`."
         )
     return graph
+
+
+def opened() -> Graph | None:
+    """Return the model that is open here, None if none is."""
+    return _current.get() or _of_onnxblock()
 
 
 def _of_onnxblock() -> Graph | None:

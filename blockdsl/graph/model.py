@@ -14,6 +14,7 @@ from onnx import FunctionProto, ModelProto, NodeProto, TypeProto, helper, numpy_
 
 from blockdsl.errors import GraphError, OpError, UnknownNameError, near
 from blockdsl.graph.check import check_model, lift_initializers
+from blockdsl.graph.naming import constant_name
 from blockdsl.graph.rewriting import Rewritable
 from blockdsl.graph.schema import Operator, attribute_kind
 from blockdsl.graph.tensor import Dim, TensorType, elem_type_of
@@ -37,6 +38,8 @@ class Graph(Rewritable):
         """Of a body: the tensor around it that an input starts from, or is a slice of."""
         self.parameters: list[str] = []
         """The initializers that blocks made as parameters, in order."""
+        self.owned: dict[str, str] = {}
+        """The parameters and buffers of blocks, by the scope of the block and their name."""
 
     @property
     def own_producers(self) -> Mapping[str, NodeProto]:
@@ -126,7 +129,7 @@ class Graph(Rewritable):
         if small and key in self._interned:
             return self.value(self._interned[key])
         with self.names.root():
-            name = self.names.unique(_constant_name(array, hint))
+            name = self.names.unique(constant_name(array, hint))
         self._add_initializer(array, name)
         self.constants_made.add(name)
         if small:
@@ -134,16 +137,15 @@ class Graph(Rewritable):
         return self.value(name)
 
     def add_parameter(self, array: np.ndarray, name: str) -> Value:
-        """An initializer that is trained unless it is frozen."""
-        name = self.names.unique(name)
-        self._add_initializer(np.asarray(array), name)
-        self.parameters.append(name)
-        return self.value(name)
+        """Add an initializer of the model that is trained unless it is frozen."""
+        value = self.add_buffer(array, name)
+        self.scopes[0].parameters.append(str(value))
+        return value
 
     def add_buffer(self, array: np.ndarray, name: str) -> Value:
-        """An initializer that has a state but is not trained: running statistics."""
+        """Add an initializer of the model that has a state but is not trained."""
         name = self.names.unique(name)
-        self._add_initializer(np.asarray(array), name)
+        self.scopes[0]._add_initializer(np.asarray(array), name)
         return self.value(name)
 
     def add_input(self, name: str, elem_type: int, shape: Sequence[Dim] | None) -> Value:
@@ -246,7 +248,7 @@ class Graph(Rewritable):
         twin.proto = lift_initializers(self.proto, frozenset(lifted))
         twin.parameters = list(self.parameters)
         twin.names = self.names.copy()
-        for field in ("_types", "_tensors", "_interned", "_opsets"):
+        for field in ("_types", "_tensors", "_interned", "_opsets", "owned"):
             setattr(twin, field, dict(getattr(self, field)))
         twin._given = set(self._given)
         twin._constants = {n: t for n, t in self._constants.items() if n not in lifted}
@@ -342,13 +344,6 @@ def _output_names(node: str, op: Operator, count: int) -> list[str]:
         f"{node}.{i}" if op.outputs[min(i, last)].variadic else f"{node}.{op.outputs[i].name}"
         for i in range(count)
     ]
-
-
-def _constant_name(array: np.ndarray, hint: str) -> str:
-    """Scalars and short vectors carry their value in their name: `1.0`, `[0, 2]`."""
-    if array.size <= 4 and array.dtype.kind in "fib":
-        return f"{hint}/{array.dtype.name}/{array.tolist()}".replace(" ", "")
-    return f"{hint}/{array.dtype.name}"
 
 
 def _attribute(op: Operator, name: str, value: Any) -> onnx.AttributeProto:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from blockdsl.blocks.block import Block
+from blockdsl.blocks.block import Block, scope
 from blockdsl.errors import OptimizerError, check_number
 from blockdsl.functional.model_functions import FLOATS, functions_for, model_function
 from blockdsl.graph.context import current
@@ -51,7 +51,7 @@ class ClipGradNorm(Block):
 
     def factor(self, gradients: Sequence[Value]) -> Value:
         """Return the scalar to multiply all gradients by."""
-        with current().scope(type(self).__name__):
+        with scope(self):
             return clip_factor(reduce_all_l2(*gradients), self.max_norm)
 
     def __repr__(self) -> str:

@@ -213,10 +213,10 @@ NN = [
     ),
 ]
 
-FIRST = uniform("Sequential/Linear.weight", 3**-0.5, 3, 4)
-FIRST_BIAS = uniform("Sequential/Linear.bias", 3**-0.5, 4)
-SECOND = uniform("Sequential/Linear_1.weight", 4**-0.5, 4, 2)
-SECOND_BIAS = uniform("Sequential/Linear_1.bias", 4**-0.5, 2)
+FIRST = uniform("Sequential/blocks.0.weight", 3**-0.5, 3, 4)
+FIRST_BIAS = uniform("Sequential/blocks.0.bias", 3**-0.5, 4)
+SECOND = uniform("Sequential/blocks.2.weight", 4**-0.5, 4, 2)
+SECOND_BIAS = uniform("Sequential/blocks.2.bias", 4**-0.5, 2)
 
 BASIC = [
     row(b.Identity(), [X], lambda x: x),
