@@ -11,7 +11,7 @@ from onnx import helper
 
 import blockdsl
 from blockdsl import artifacts, blocks
-from blockdsl.gradient.training_ops import replace_training_operators
+from blockdsl.passes.replace_training_operators import replace_training_operators
 
 COUNTED = {
     "infer_node_outputs": onnx.shape_inference,

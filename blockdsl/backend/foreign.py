@@ -28,7 +28,7 @@ def replace_foreign_operators(model: ModelProto) -> None:
         return
     # Imported here because blockdsl's own models do without.
     from blockdsl.functional.model_functions import functions_for
-    from blockdsl.gradient.training_ops import replace_training_operators
+    from blockdsl.passes.replace_training_operators import replace_training_operators
 
     model.functions.extend(functions_for(model))
     replace_training_operators(model)

@@ -13,9 +13,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from blockdsl.errors import GradientError
-from blockdsl.gradient.training_ops import BODIES, REFUSED, replace_training_operators
 from blockdsl.graph.schema import MICROSOFT
+from blockdsl.passes.replace_training_operators import replace_training_operators
 from blockdsl.testing import evaluate
+from blockdsl.training_ops import BODIES, REFUSED
 from tests.engines import available_engines, run
 from tests.training_ops.calls import Call
 from tests.training_ops.cases import CALLS

@@ -14,7 +14,7 @@ from onnxruntime.training import artifacts, onnxblock
 
 from blockdsl.api import CheckpointState, Module
 from blockdsl.errors import EngineError
-from blockdsl.gradient.training_ops import BODIES
+from blockdsl.training_ops import BODIES
 from tests.training_ops.test_operators import EMITTED
 from tests.upstream import ours, theirs
 from tests.upstream.forwards import FORWARDS, STEPS

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from blockdsl.functional.standardization import standardize_vjp
 from blockdsl.gradient.rules.normalization import batch_normalization_in_training
-from blockdsl.gradient.training_ops.registry import training_operator
 from blockdsl.graph import op
 from blockdsl.graph.shapes import reshape_like, sum_to
 from blockdsl.graph.value import Value
+from blockdsl.training_ops.registry import training_operator
 
 
 @training_operator("LayerNormalizationGrad")

@@ -8,12 +8,12 @@ from blockdsl.errors import GradientError
 from blockdsl.gradient.rules.convolution import conv, conv_transpose
 from blockdsl.gradient.rules.pooling import average_pool, max_pool
 from blockdsl.gradient.rules.resizing import resize
-from blockdsl.gradient.training_ops.registry import training_operator
-from blockdsl.gradient.training_ops.standing_in import of_shape
 from blockdsl.graph import current
 from blockdsl.graph.shapes import concat_shape, dims_of
 from blockdsl.graph.tensor import TensorType
 from blockdsl.graph.value import Value
+from blockdsl.training_ops.registry import training_operator
+from blockdsl.training_ops.stand_ins import of_shape
 
 Ints = Sequence[int] | None
 

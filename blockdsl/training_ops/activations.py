@@ -12,9 +12,9 @@ from blockdsl.gradient.rules.activation import (
 )
 from blockdsl.gradient.rules.softmax import log_softmax, softmax
 from blockdsl.gradient.rules.trigonometric import tanh
-from blockdsl.gradient.training_ops.registry import training_operator
 from blockdsl.graph import current, op
 from blockdsl.graph.value import Value
+from blockdsl.training_ops.registry import training_operator
 
 
 @training_operator("ReluGrad")

@@ -7,11 +7,11 @@ import numpy as np
 from blockdsl.errors import GradientError
 from blockdsl.functional.padding import length_of
 from blockdsl.gradient.rules.indexing import gather, gather_elements, gather_nd, slice_
-from blockdsl.gradient.training_ops.registry import training_operator
-from blockdsl.gradient.training_ops.standing_in import shaped
 from blockdsl.graph import current, op
 from blockdsl.graph.shapes import concat_shape
 from blockdsl.graph.value import Value
+from blockdsl.training_ops.registry import training_operator
+from blockdsl.training_ops.stand_ins import shaped
 
 _SIZES_AS_INPUT = 13
 """The opset from which on `Split` takes sizes that are computed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blockdsl.gradient.training_ops.registry import refuse
+from blockdsl.training_ops.registry import refuse
 
 refuse(
     "MegatronF",

@@ -15,11 +15,11 @@ from blockdsl.errors import GradientError
 from blockdsl.gradient.engine import pull_back
 from blockdsl.gradient.recurrence import Direction, Recurrence
 from blockdsl.gradient.rules.recurrent import gru, outer, summed
-from blockdsl.gradient.training_ops.registry import training_operator
 from blockdsl.graph import current, op
 from blockdsl.graph.control import scan
 from blockdsl.graph.shapes import zeros_like
 from blockdsl.graph.value import Value
+from blockdsl.training_ops.registry import training_operator
 
 Names = Sequence[bytes | str] | None
 Numbers = Sequence[float] | None

@@ -7,10 +7,10 @@ import numpy as np
 from blockdsl.errors import GradientError
 from blockdsl.gradient.engine import pull_back
 from blockdsl.gradient.rules.dropout import dropout
-from blockdsl.gradient.training_ops.registry import training_operator
-from blockdsl.gradient.training_ops.standing_in import rank_of
 from blockdsl.graph import current, op
 from blockdsl.graph.value import Value
+from blockdsl.training_ops.registry import training_operator
+from blockdsl.training_ops.stand_ins import rank_of
 
 _AXES_AS_INPUT = 13
 """The opset from which on `ReduceSum` takes axes that are computed."""

@@ -6,9 +6,9 @@ import numpy as np
 
 from blockdsl.errors import GradientError
 from blockdsl.gradient.rules.nn_loss import Terms
-from blockdsl.gradient.training_ops.registry import refuse, training_operator
 from blockdsl.graph import op
 from blockdsl.graph.value import Value
+from blockdsl.training_ops.registry import refuse, training_operator
 
 _IGNORED = -1
 """The label that the kernels ignore where none is named."""
