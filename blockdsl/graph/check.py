@@ -10,6 +10,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from blockdsl.errors import GraphError
 from blockdsl.graph import microsoft, schema
+from blockdsl.graph.declarations import remove_inner_shapes
 from blockdsl.graph.schema import MICROSOFT
 from blockdsl.graph.walk import all_nodes
 
@@ -30,12 +31,14 @@ def is_small(tensor: TensorProto) -> bool:
 def skeleton(model: ModelProto) -> ModelProto:
     """A copy of a model in which large initializers are graph inputs of the same type.
 
+    Bodies and functions declare no shapes in it: runtimes ignore wrong ones, inference does not.
     The time and memory it takes do not depend on the weights.
     """
     large = frozenset(t.name for t in model.graph.initializer if not is_small(t))
     bare = lift_initializers(model, large)
     bare.ir_version = max(model.ir_version, 4)
     _name_domains(bare)
+    remove_inner_shapes(bare)
     return bare
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 
 from onnx import NodeProto, TensorProto, TensorShapeProto, TypeProto
 
+from blockdsl.graph.declarations import believed
 from blockdsl.graph.fold import Known, as_tensor, fold, known, reshaped
 from blockdsl.graph.tensor import FLOATS, TensorType, array_of
 
@@ -21,6 +22,7 @@ def complete(
     nodes: Iterable[NodeProto],
     types: Types,
     constants: MutableMapping[str, TensorProto],
+    declared: Mapping[str, TypeProto],
     infer: Callable[[NodeProto], Mapping[str, TypeProto]],
 ) -> None:
     """Add what is known of types and integers once the integers that nodes compute are followed.
@@ -29,6 +31,7 @@ def complete(
         nodes: The nodes of a model, in order.
         types: The types of its tensors; those that are known better are replaced.
         constants: Its small constants; integers that turn out to be constant are added.
+        declared: The types that the model declares, for what inference does not know.
         infer: ONNX's inference of one node, from `types` and `constants` as they are.
     """
     integers: dict[str, Known] = {}
@@ -48,6 +51,10 @@ def complete(
             not news.isdisjoint(node.input) and any(_is_open(types[name]) for name in results)
         ):
             news.update(_retype(node, types, integers, infer))
+        for name in results:
+            if name in declared and not has_rank(types.get(name)):
+                types[name] = believed(declared[name], types.get(name))
+                news.add(name)
         value = fold(node, integers, types)
         if value is None:
             continue

@@ -30,6 +30,7 @@ from blockdsl.errors import GraphError, UnknownNameError, near
 from blockdsl.graph import microsoft, nested
 from blockdsl.graph.check import check_calls, is_small, skeleton
 from blockdsl.graph.completion import complete, has_rank, together
+from blockdsl.graph.declarations import correct, declared_types, remove_declarations
 from blockdsl.graph.fold import Known, as_tensor, fold, folds, known
 from blockdsl.graph.infer import infer_outputs
 from blockdsl.graph.naming import Namer
@@ -195,13 +196,13 @@ class Index:
         inferred = graph
         if graph.node:
             check_calls(self.proto)
+            bare = skeleton(self.proto)
+            remove_declarations(bare.graph)
             try:
-                inferred = onnx.shape_inference.infer_shapes(
-                    skeleton(self.proto), data_prop=True
-                ).graph
+                inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
             except (checker.ValidationError, onnx.shape_inference.InferenceError) as error:
                 raise GraphError(f"The base model is not valid ONNX: {error}") from error
-        for info in [*inferred.value_info, *graph.output, *inferred.output]:
+        for info in (*inferred.value_info, *inferred.output):
             self._declare(info.name, info.type)
         for info in graph.input:
             self._declare_input(info)
@@ -212,12 +213,14 @@ class Index:
             for name in names_in(node):
                 self.names.take(name)
             self._note_given(node)
-        self._complete()
+        self._complete(declared_types(graph))
+        correct(graph, self._types)
         self._seen = self._counts()
 
-    def _complete(self) -> None:
+    def _complete(self, declared: Mapping[str, TypeProto]) -> None:
         """Type what ONNX's inference of the whole model left open."""
-        complete(self.proto.graph.node, self._types, self._constants, self._infer_typed)
+        nodes = self.proto.graph.node
+        complete(nodes, self._types, self._constants, declared, self._infer_typed)
         self._tensors.clear()
 
     def _admit(self, node: NodeProto) -> None:

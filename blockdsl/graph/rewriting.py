@@ -97,5 +97,5 @@ class Rewritable(Index):
             known = all(not o or o in self._types for o in node.output)
             op = None if known else self.operator_of(node)
             self._register(node, self._infer(node, op) if op else {})
-        self._complete()
+        self._complete({})
         self._seen = self._counts()

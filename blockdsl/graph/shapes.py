@@ -39,19 +39,24 @@ def dims_of(x: Value, axes: Sequence[int]) -> ShapeLike:
 
 def size_of(x: Value, axes: Sequence[int] | None = None) -> Value | float:
     """The number of elements over some axes (all by default), in the type of the tensor."""
-    dims = dims_of(x, range(x.rank) if axes is None else axes)
-    if isinstance(dims, np.ndarray):
-        return float(np.prod(dims))
-    return op.ReduceProd(dims, keepdims=0).cast(x.elem_type)
+    size = _product_of_dims(x, axes)
+    return size.cast(x.elem_type) if isinstance(size, Value) else float(size)
 
 
 def share_of(x: Value, axes: Sequence[int] | None = None) -> Value | float:
     """One over `size_of`. A 16-bit float can hold it where it cannot hold the size itself."""
-    dims = dims_of(x, range(x.rank) if axes is None else axes)
-    if isinstance(dims, np.ndarray):
-        return 1 / max(1.0, float(np.prod(dims)))
-    size = op.ReduceProd(dims, keepdims=0).cast(np.promote_types(x.dtype, np.float32))
-    return op.Reciprocal(size).cast(x.elem_type)
+    size = _product_of_dims(x, axes)
+    if not isinstance(size, Value):
+        return 1 / max(1.0, float(size))
+    return op.Reciprocal(size.cast(np.promote_types(x.dtype, np.float32))).cast(x.elem_type)
+
+
+def _product_of_dims(x: Value, axes: Sequence[int] | None) -> Value | int:
+    """The number of elements over some axes; of all, also where the rank is declared wrongly."""
+    if axes is None or len(axes) == x.rank:
+        return int(np.prod(np.array(x.shape, np.int64))) if x.is_static else op.Size(x)
+    dims = dims_of(x, axes)
+    return int(np.prod(dims)) if isinstance(dims, np.ndarray) else op.ReduceProd(dims, keepdims=0)
 
 
 def positions(count: ShapeLike) -> Value:

@@ -175,6 +175,14 @@ def axis_in(axis: int, rank: int) -> int:
     return axes_in(axis, rank)[0]
 
 
+def is_unknown(dim: Dim) -> bool:
+    """Whether nothing is known of a dimension, not even a name that the user gave it.
+
+    ONNX's inference calls such dimensions `unk__0`, `unk__1`, ...
+    """
+    return dim is None or (isinstance(dim, str) and dim.startswith("unk__"))
+
+
 def is_static(shape: Sequence[Dim] | None) -> bool:
     """Whether every dimension of a shape is a known integer."""
     return shape is not None and all(isinstance(d, int) for d in shape)
