@@ -17,7 +17,7 @@ import onnxruntime
 from onnx import ModelProto
 from packaging.specifiers import SpecifierSet
 
-from blockdsl.backend.providers import runtime_limits
+from blockdsl.backend.limits import runtime_limits
 
 if sys.version_info >= (3, 11):
     import tomllib

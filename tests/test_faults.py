@@ -19,7 +19,7 @@ from blockdsl import blocks, loss, op, optim
 from blockdsl.api import CheckpointState
 from blockdsl.artifacts import LossType
 from blockdsl.backend import checkpoint as codec
-from blockdsl.backend.providers import runtime_limits
+from blockdsl.backend.limits import runtime_limits
 from blockdsl.errors import BlockError
 from blockdsl.graph import current
 from blockdsl.testing import check_gradients

@@ -9,7 +9,8 @@ import onnxruntime
 import pytest
 
 from blockdsl.backend import providers
-from blockdsl.backend.providers import Device, RuntimeLimits, load_runtime, runtime_limits
+from blockdsl.backend.limits import RuntimeLimits, runtime_limits
+from blockdsl.backend.providers import Device, load_runtime
 from blockdsl.errors import EngineError
 
 

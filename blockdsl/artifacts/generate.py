@@ -27,8 +27,8 @@ from blockdsl.artifacts.kinds import LossType, OptimType
 from blockdsl.artifacts.parameters import resolve
 from blockdsl.backend import writing
 from blockdsl.backend.files import StrPath, read_model
+from blockdsl.backend.limits import runtime_limits
 from blockdsl.backend.ort_format import convert_to_ort
-from blockdsl.backend.providers import runtime_limits
 from blockdsl.backend.weights import read_mapped
 from blockdsl.blocks import Block, PassThrough
 from blockdsl.blocks.block import ModelBlock, as_names, is_block

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from blockdsl.backend.files import StrPath
+from blockdsl.backend.files import StrPath, read_model
 from blockdsl.backend.providers import load_runtime
 from blockdsl.backend.reason import reason
+from blockdsl.backend.sessions import create_session, harmful_optimizers
 from blockdsl.errors import EngineError
 
 
@@ -29,12 +30,13 @@ def convert_to_ort(model: Path, custom_op_library: StrPath | None = None) -> Pat
     options = ort.SessionOptions()
     # Layouts of one processor's making would tie the file to machines like this one.
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    graph = read_model(model, weights=False)
     options.optimized_model_filepath = os.fspath(target)
     options.add_session_config_entry("session.save_model_format", "ORT")
     try:
         if custom_op_library is not None:
             options.register_custom_ops_library(os.fspath(custom_op_library))
-        ort.InferenceSession(os.fspath(model), options, providers=["CPUExecutionProvider"])
+        create_session(os.fspath(model), options, disabled_optimizers=harmful_optimizers(graph))
     except Exception as error:
         raise EngineError(
             f"{model.name} cannot be converted to the ORT format: {reason(error)}"

@@ -13,7 +13,8 @@ from onnx.backend.base import Backend, BackendRep
 from blockdsl.backend.engine import Array
 from blockdsl.backend.feeds import by_position
 from blockdsl.backend.files import StrPath
-from blockdsl.backend.providers import Device, load_runtime, runtime_limits
+from blockdsl.backend.limits import runtime_limits
+from blockdsl.backend.providers import Device, load_runtime
 from blockdsl.backend.values import as_array, is_ort_value, is_text
 from blockdsl.errors import BlockError, EngineError, FeedError
 from blockdsl.graph.tensor import elem_type_of

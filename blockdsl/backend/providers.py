@@ -1,4 +1,4 @@
-"""The installed ONNX Runtime: which wheel it is, where it can run and which models it can load.
+"""The installed ONNX Runtime: which wheel it is and where it can run.
 
 onnxruntime is imported here and in the engines only, and only when something is to be run.
 """
@@ -14,9 +14,6 @@ from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 from typing import Any
-
-import onnx
-from onnx import TensorProto, helper
 
 from blockdsl.errors import EngineError
 
@@ -102,14 +99,6 @@ class Device:
 CPU = Device()
 
 
-@dataclass(frozen=True)
-class RuntimeLimits:
-    """The newest formats that the installed runtime loads."""
-
-    ir_version: int
-    opset: int
-
-
 def installed_wheels() -> dict[str, str]:
     """The installed wheels that provide the Python package `onnxruntime`, with their versions."""
     found = {}
@@ -180,47 +169,6 @@ def require_provider(device: Device) -> None:
         f"Remove it (`pip uninstall -y {' '.join(wheels) or 'onnxruntime'}`) and install "
         f"`pip install 'blockdsl[{PROVIDERS[device.kind][1]}]'`, or use device='cpu'."
     )
-
-
-@cache
-def runtime_limits() -> RuntimeLimits:
-    """The newest IR version and `ai.onnx` opset that the installed runtime loads.
-
-    ONNX Runtime does not tell, so that it is found by trying, newest first (a few milliseconds).
-
-    Raises:
-        EngineError: No runtime is installed.
-    """
-    newest_ir, newest_opset = onnx.IR_VERSION, onnx.defs.onnx_opset_version()
-    # A model of an opset that the runtime knows only in part loads with a warning or an error,
-    # according to an environment variable; IR 3 and opset 7 are loaded by everything.
-    ir = next((v for v in range(newest_ir, 3, -1) if _loads(v, 7)), 3)
-    opset = next((v for v in range(newest_opset, 7, -1) if _loads(ir, v)), 7)
-    return RuntimeLimits(ir, opset)
-
-
-def _loads(ir_version: int, opset: int) -> bool:
-    runtime = load_runtime()
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [helper.make_node("Identity", ["x"], ["y"])],
-        "probe",
-        [value("x", TensorProto.FLOAT, [1])],
-        [value("y", TensorProto.FLOAT, [1])],
-    )
-    model = helper.make_model(
-        graph, ir_version=ir_version, opset_imports=[helper.make_opsetid("", opset)]
-    )
-    options = runtime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    try:
-        runtime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-    except Exception:  # the runtime's classes have no common base
-        return False
-    return True
 
 
 def listed(wheels: Mapping[str, str]) -> str:

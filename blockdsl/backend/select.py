@@ -9,12 +9,12 @@ import os
 import platform
 from collections.abc import Mapping
 
+from blockdsl.backend.limits import runtime_limits
 from blockdsl.backend.providers import (
     has_training_api,
     installed_wheels,
     listed,
     load_runtime,
-    runtime_limits,
 )
 from blockdsl.errors import EngineError, near
 

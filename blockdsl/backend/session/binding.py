@@ -51,8 +51,8 @@ class BoundSession:
         self._results = list(results)
         self._inputs = dict(inputs)
         self._outputs = dict(outputs or {})
-        # A result that is an input of the model would share the state's memory.
-        self._shared = {i for i, name in enumerate(results) if name in inputs}
+        # A result that is an input of the model shares its memory: the state's, or the caller's.
+        self._shared = {i for i, name in enumerate(results) if name in {*inputs, *feeds}}
         self._late: list[tuple[Buffer, Buffer]] = []
         self._binding = self._session.io_binding()
         # The results come first, so that they lead the list of all outputs.

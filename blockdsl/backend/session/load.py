@@ -7,9 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import onnx
 import onnxruntime as ort
 from onnx import ModelProto, TensorProto, numpy_helper
 
@@ -17,15 +15,20 @@ from blockdsl.backend.buffer import wrap
 from blockdsl.backend.engine import Array
 from blockdsl.backend.feeds import InputSpec
 from blockdsl.backend.files import StrPath, is_ort_format, read_model
-from blockdsl.backend.providers import Device, runtime_limits
+from blockdsl.backend.limits import runtime_limits
+from blockdsl.backend.providers import Device
 from blockdsl.backend.reason import reason
+from blockdsl.backend.sessions import (
+    create_session,
+    harmful_optimizers,
+    quiet_options,
+)
 from blockdsl.backend.weights import external_weights, read_inner
-from blockdsl.errors import EngineError, ModelFileError
+from blockdsl.errors import EngineError
 from blockdsl.graph.tensor import TensorType
 from blockdsl.graph.walk import all_nodes
 
 INLINE_BYTES = 1024  # shapes and axes must stand in the model; weights are better left outside
-_QUIET = 4  # only what ends the process; all else is raised as an exception anyway
 
 
 @dataclass(frozen=True)
@@ -80,41 +83,39 @@ def open_session(
     Raises:
         EngineError: The runtime refuses the model.
     """
-    own_options = options is None
-    options = options or ort.SessionOptions()
-    if own_options:
-        options.log_severity_level = _QUIET
-    source: Any
+    own_options = quiet_options() if options is None else options
     mapped: dict[str, Array] = {}
+    source: str | bytes
     if isinstance(model, ModelProto):
+        graph: ModelProto | None = model
         # What blockdsl makes uses nothing that a newer IR version has brought.
         model.ir_version = min(model.ir_version, runtime_limits().ir_version)
         for tensor, array in external_weights(model, Path(folder)):
-            if own_options:
+            if options is None:
                 mapped[tensor.name] = array
             else:  # a user's options are not ours to add weights to
                 tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
         if mapped:
-            options.add_external_initializers(list(mapped), [wrap(a) for a in mapped.values()])
+            own_options.add_external_initializers(list(mapped), [wrap(a) for a in mapped.values()])
         source = model.SerializeToString()
     else:
         source = os.fspath(model)
-        if not Path(source).is_file():
-            raise ModelFileError(f"The {what} '{source}' does not exist.")
+        graph = None if is_ort_format(model, what) else read_model(model, what, weights=False)
+    disabled = [] if graph is None else harmful_optimizers(graph)
     try:
-        session = _create(source, options, device)
+        session = _create(source, own_options, device, disabled)
     except EngineError:
         raise
     except Exception as error:  # the runtime's classes have no common base
-        if not isinstance(model, ModelProto) and not is_ort_format(model, what):
-            read_model(model, what, weights=False)  # says so if it is no model at all
-        raise EngineError(_refusal(model, what, device, error)) from error
+        raise EngineError(_refusal(graph, what, device, error)) from error
     return OpenSession(session, what, mapped)
 
 
-def _create(source: Any, options: ort.SessionOptions, device: Device) -> ort.InferenceSession:
+def _create(
+    source: str | bytes, options: ort.SessionOptions, device: Device, disabled: list[str]
+) -> ort.InferenceSession:
     try:
-        return ort.InferenceSession(source, options, providers=device.providers())
+        return create_session(source, options, device.providers(), disabled)
     except Exception as error:
         if "Failed to find kernel for com.microsoft." not in str(error):
             raise
@@ -123,7 +124,7 @@ def _create(source: Any, options: ort.SessionOptions, device: Device) -> ort.Inf
     level = options.graph_optimization_level
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     try:
-        return ort.InferenceSession(source, options, providers=device.providers())
+        return create_session(source, options, device.providers(), disabled)
     finally:
         options.graph_optimization_level = level
 
@@ -161,8 +162,8 @@ def elem_type_named(kind: str) -> int | None:
     return None if match is None else TensorProto.DataType.Value(match[1].upper())
 
 
-def _refusal(model: ModelProto | StrPath, what: str, device: Device, error: Exception) -> str:
-    """Why the runtime refuses a model, and what helps."""
+def _refusal(model: ModelProto | None, what: str, device: Device, error: Exception) -> str:
+    """Why the runtime refuses a model, and what helps; a model in the .ort format is None."""
     message = str(error)
     head = f"ONNX Runtime {ort.__version__} cannot run the {what} on '{device}'"
     if match := re.search(r"([\w.]*):?(\w+)\(-?\d+\) is not a registered function/op", message):
@@ -196,11 +197,10 @@ def _refusal(model: ModelProto | StrPath, what: str, device: Device, error: Exce
     return f"{head}: {reason(error)}"
 
 
-def _located(model: ModelProto | StrPath, domain: str, op_type: str) -> str:
+def _located(model: ModelProto | None, domain: str, op_type: str) -> str:
     """An operator, and the first node of a model that is one."""
     shown = f"{domain}::{op_type}" if domain else op_type
-    proto = model if isinstance(model, ModelProto) else onnx.load(model, load_external_data=False)
-    for node in all_nodes(proto.graph.node):
+    for node in () if model is None else all_nodes(model.graph.node):
         if node.op_type == op_type and node.domain in (domain, "" if domain else "ai.onnx"):
             return f"{shown} (node {node.name!r})"
     return shown

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
-from onnx import ModelProto
+from onnx import ModelProto, ValueInfoProto
 from onnx.backend.base import BackendRep, namedtupledict
 
 from blockdsl.backend.buffer import is_native, to_array, wrap
@@ -18,6 +19,7 @@ from blockdsl.backend.providers import Device
 from blockdsl.backend.reason import reason
 from blockdsl.backend.session.load import OpenSession, load_rewritable, open_session, spec_of
 from blockdsl.backend.session.nested_feeds import check_nested
+from blockdsl.backend.sessions import is_training_batch_norm
 from blockdsl.backend.values import is_text
 from blockdsl.errors import EngineError, FeedError, ModelFileError, near
 
@@ -40,7 +42,7 @@ def open_model(
     if isinstance(model, ModelProto):
         own = ModelProto()
         own.CopyFrom(model)
-        return PreparedModel(open_session(own, MODEL, device, options))
+        return _prepare(own, device, options, Path())
     try:
         path = Path(model)
     except TypeError as error:
@@ -50,8 +52,27 @@ def open_model(
         ) from error
     if is_ort_format(path, MODEL):
         return PreparedModel(open_session(path, MODEL, device, options))
-    read = load_rewritable(path, MODEL)
-    return PreparedModel(open_session(read, MODEL, device, options, path.parent))
+    return _prepare(load_rewritable(path, MODEL), device, options, path.parent)
+
+
+def _prepare(
+    model: ModelProto, device: Device, options: ort.SessionOptions | None, folder: Path
+) -> PreparedModel:
+    outputs = [value.name for value in model.graph.output]
+    _keep_statistics(model)
+    return PreparedModel(open_session(model, MODEL, device, options, folder), outputs)
+
+
+def _keep_statistics(model: ModelProto) -> None:
+    """Make the new statistics of every BatchNormalization that trains outputs of the graph.
+
+    The runtime writes all others over the old ones: over an array that was fed, or a constant.
+    """
+    outputs = {value.name for value in model.graph.output}
+    for node in filter(is_training_batch_norm, model.graph.node):
+        for name in filter(None, node.output[1:]):
+            if name not in outputs:
+                model.graph.output.append(ValueInfoProto(name=name))
 
 
 class PreparedModel(BackendRep):
@@ -59,16 +80,18 @@ class PreparedModel(BackendRep):
 
     Args:
         opened: The session.
+        outputs: The outputs to return; by default all.
     """
 
-    def __init__(self, opened: OpenSession) -> None:
+    def __init__(self, opened: OpenSession, outputs: Sequence[str] | None = None) -> None:
         self._opened = opened
         inputs = opened.session.get_inputs()
         self._inputs = {value.name: spec_of(value) for value in inputs}
         self._kinds = {value.name: value.type for value in inputs}
-        outputs = opened.session.get_outputs()
-        self._outputs = [value.name for value in outputs]
-        types = [spec.type.dtype for spec in map(spec_of, outputs) if spec is not None]
+        kinds = {value.name: spec_of(value) for value in opened.session.get_outputs()}
+        self._outputs = list(kinds if outputs is None else outputs)
+        specs = [kinds[name] for name in self._outputs]
+        types = [spec.type.dtype for spec in specs if spec is not None]
         # The runtime makes no arrays of types that NumPy has not: it gives them as OrtValues.
         self._as_values = not all(map(is_native, types))
 
@@ -101,7 +124,12 @@ class PreparedModel(BackendRep):
                 )
         except Exception as error:  # the runtime's classes have no common base
             raise EngineError(f"ONNX Runtime failed in the {MODEL}: {reason(error)}") from error
-        outputs: tuple[Any, ...] = namedtupledict("Outputs", self._outputs)(*results)
+        # An output that is an input shares its memory, which is the caller's.
+        own = [
+            deepcopy(result) if name in feeds else result
+            for name, result in zip(self._outputs, results, strict=True)
+        ]
+        outputs: tuple[Any, ...] = namedtupledict("Outputs", self._outputs)(*own)
         return outputs
 
     def _feeds(self, inputs: Any) -> dict[str, Any]:

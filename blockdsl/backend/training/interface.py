@@ -9,7 +9,7 @@ import onnx
 
 from blockdsl.backend.feeds import InputSpec, input_specs
 from blockdsl.backend.files import is_ort_format, read_model
-from blockdsl.backend.providers import load_runtime
+from blockdsl.backend.sessions import create_session
 from blockdsl.backend.training.native import reporting
 from blockdsl.backend.training.state import TrainingState
 from blockdsl.errors import ArtifactError, near
@@ -30,9 +30,7 @@ def read_interface(path: str, what: str, options: Any) -> Interface:
     name = f"The {what} '{path}'"
     if is_ort_format(path, what):
         with reporting(f"Loading the {what} '{path}'"):
-            session = load_runtime().InferenceSession(
-                path, options, providers=["CPUExecutionProvider"]
-            )
+            session = create_session(path, options)
         inputs = [InputSpec(i.name, _type(i.type, i.shape)) for i in session.get_inputs()]
         return Interface(name, inputs)
     return Interface(name, input_specs(read_model(path, what, weights=False)))

@@ -13,8 +13,9 @@ from blockdsl.backend.export import export_for_inference
 from blockdsl.backend.files import StrPath
 from blockdsl.backend.flat import flat_dtype, flatten, unflatten
 from blockdsl.backend.providers import Device, require_provider
+from blockdsl.backend.sessions import quiet_options
 from blockdsl.backend.training.interface import Interface, check_fit, read_interface
-from blockdsl.backend.training.native import default_options, native, native_device, reporting
+from blockdsl.backend.training.native import native, native_device, reporting
 from blockdsl.backend.training.state import TrainingParameter, TrainingState
 from blockdsl.backend.training.step import Pass
 from blockdsl.errors import UnsupportedTypeError
@@ -33,7 +34,7 @@ class TrainingModule:
     ) -> None:
         self.state = state
         self.device = Device.parse(device)
-        self.options = default_options() if options is None else options
+        self.options = quiet_options() if options is None else options
         require_provider(self.device)
         training = read_interface(train_model, "training model", self.options)
         check_fit(training, state, training=True)

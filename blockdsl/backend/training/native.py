@@ -39,13 +39,6 @@ def native_device(device: Device) -> Any:
     return kinds(getattr(kinds, device.kind)(), kinds.default_memory(), device.index)
 
 
-def default_options() -> Any:
-    """Session options that leave talking to us: what goes wrong is raised, not printed."""
-    options = load_runtime().SessionOptions()
-    options.log_severity_level = 4
-    return options
-
-
 @contextmanager
 def reporting(what: str) -> Iterator[None]:
     """Turn an exception of the C classes into an `EngineError` that says what was being done."""

@@ -24,7 +24,7 @@ class Pass:
         outputs: All outputs that the C module returns.
         run: The C method that takes arrays.
         run_values: The C method that takes OrtValues.
-        parameters: The names of the parameters: one that is an output is handed out as a copy.
+        parameters: The names of the parameters: like an input, one that is an output is copied.
     """
 
     def __init__(
@@ -40,10 +40,11 @@ class Pass:
         self._specs = specs
         # Running statistics are accumulated in the graph and returned for no other reason.
         self._kept = [i for i, name in enumerate(outputs) if not name.endswith(ACCUMULATED)]
-        self._copied = {i for i in self._kept if outputs[i] in parameters}
+        self.input_names = [spec.name for spec in specs]
+        shared = {*self.input_names, *parameters}
+        self._copied = {i for i in self._kept if outputs[i] in shared}
         self._run = run
         self._run_values = run_values
-        self.input_names = [spec.name for spec in specs]
         self.output_names = [outputs[i] for i in self._kept]
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
