@@ -505,7 +505,6 @@ MISTAKES = [
     ({"requires_grad": ["fc1.weigth"]}, RuntimeError, "weigth is not found.*Did you mean 'fc1.we"),
     ({"requires_grad": ["conv*"]}, LookupError, r"conv\* is not found in the graph. Known names:"),
     ({"requires_grad": ["q"], "loss": Scaled()}, LookupError, r"names: ('fc\d\.\w+'(, )?)+\.$"),
-    ({"frozen_params": ["fc1.weigth"]}, LookupError, "weigth is not found.*Did you mean 'fc1.we"),
     ({"requires_grad": ["x"]}, RuntimeError, r"blockdsl\.grad\(model, wrt=\['x'\]\)"),
     ({"requires_grad": ["h"]}, RuntimeError, "h is computed by the model"),
     ({"requires_grad": []}, BlockError, "There is nothing to train"),

@@ -126,7 +126,6 @@ ARGUMENTS = [
     ({"requires_grad": 5}, TypeError, "requires_grad: \\[5\\]. Expected a list of strings"),
     ({"requires_grad": [["w"]]}, TypeError, "requires_grad"),
     ({"frozen_params": [None]}, TypeError, "frozen_params"),
-    ({"frozen_params": "z"}, LookupError, "Node arg z is not found"),
     ({"additional_output_names": [5]}, TypeError, "additional_output_names: \\[5\\]"),
     ({"loss_input_names": {"y"}}, TypeError, "loss_input_names"),
     ({"loss": Whole()}, GradientError, r"has the type int64\[\]: the loss needs a floating-point"),

@@ -20,7 +20,7 @@ from blockdsl.api import CheckpointState
 from blockdsl.artifacts import LossType
 from blockdsl.backend import checkpoint as codec
 from blockdsl.backend.limits import runtime_limits
-from blockdsl.errors import BlockError
+from blockdsl.errors import BlockError, BlockWarning
 from blockdsl.graph import current
 from blockdsl.testing import check_gradients
 from tests.runs import Run, forward, generate, normal, weight
@@ -270,11 +270,12 @@ def test_10_nothing_said_of_what_is_trained(tmp_path, engine):
 
 
 def test_11_unknown_names(tmp_path):
-    # Accepted in frozen_params; a C++ error in requires_grad.
+    # Accepted in frozen_params without a word; a C++ error in requires_grad.
     model = forward(lambda x: x @ weight("layer.weight", 6, 2), ("batch", 6))
-    for argument in ("frozen_params", "requires_grad"):
-        with pytest.raises(BlockError, match=f"{argument}.*Did you mean 'layer.weight'"):
-            generate(tmp_path, model, **{argument: ["layer.weigth"]})
+    with pytest.raises(BlockError, match=r"requires_grad.*Did you mean 'layer\.weight'"):
+        generate(tmp_path, model, requires_grad=["layer.weigth"])
+    with pytest.warns(BlockWarning, match=r"frozen_params.*Did you mean 'layer\.weight'"):
+        generate(tmp_path, model, frozen_params=["layer.weigth"])
 
 
 @pytest.mark.parametrize("opset", [9, 10])

@@ -33,6 +33,11 @@ def is_zero_one(array: np.ndarray) -> bool:
     return bool(np.isin(array, (0, 1)).all() and array.min() != array.max())
 
 
+def is_positive(array: np.ndarray) -> bool:
+    """Whether all elements are greater than zero."""
+    return 0 < array.size <= _LARGEST and bool((array > 0).all())
+
+
 def is_constant(array: np.ndarray, *values: float) -> bool:
     """Whether all elements are the same number, and that one of `values` if any are given."""
     if not 0 < array.size <= _LARGEST:

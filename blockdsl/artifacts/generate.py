@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,8 @@ from blockdsl.artifacts.checks import (
     check_training_names,
 )
 from blockdsl.artifacts.kinds import LossType, OptimType
-from blockdsl.artifacts.parameters import resolve
+from blockdsl.artifacts.parameters import Request, Selection, lift_parameters, resolve
+from blockdsl.artifacts.summary import describe, surprises
 from blockdsl.backend import writing
 from blockdsl.backend.files import StrPath, read_model
 from blockdsl.backend.limits import runtime_limits
@@ -36,11 +39,12 @@ from blockdsl.errors import (
     ArtifactError,
     ArtifactTypeError,
     BlockError,
+    BlockWarning,
     EngineError,
     UnknownNameError,
     near,
 )
-from blockdsl.graph import Graph, base, current, empty_base
+from blockdsl.graph import Graph, current, empty_base
 from blockdsl.graph import custom_op_library as library_of
 from blockdsl.graph.check import skeleton
 from blockdsl.graph.context import adopt, ir_version_of
@@ -48,7 +52,7 @@ from blockdsl.graph.walk import opset_of
 from blockdsl.loss.base import Loss
 from blockdsl.training import Parameters, TrainingBlock
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def generate_artifacts(
@@ -74,10 +78,12 @@ def generate_artifacts(
     Args:
         model: The forward model, or the path of its file; it is never changed.
         requires_grad: Names and globs (`"classifier.*"`) of the parameters that are trained;
-            "all" or left out: every floating-point parameter that the loss depends on. Numbers
-            without a dimension count as constants; name those that are to be trained.
+            "all" or left out: every parameter that the loss depends on. A tensor is a parameter by
+            what operators do with it, be it an initializer, in a Constant node, in a body or in a
+            function; masks, settings, running statistics and tables of positions are none, but
+            can be named. Without an optimizer float inputs of the model can be named, too.
         frozen_params: Names and globs of parameters that are kept as they are: inputs of the
-            models, and in the checkpoint.
+            models, and in the checkpoint. A name that the model does not have is a warning.
         loss: A `LossType`, or a block that takes the model's outputs and returns the loss; None
             if the model's first output is the loss.
         optimizer: An `OptimType` or a block of `blockdsl.optim`; None for no optimizer model.
@@ -119,21 +125,21 @@ def generate_artifacts(
     wanted = _patterns("requires_grad", "all" if requires_grad is None else requires_grad)
     frozen = _patterns("frozen_params", frozen_params or ())
     target = _target(artifact_directory, prefix)
+    request = Request(wanted, frozen, inputs=optimizer_block is None)
     proto, path, weights = _load(model)
     library = (
         contextlib.nullcontext() if custom_op_library is None else library_of(custom_op_library)
     )
     check_runnable(proto)
-    training = _Training(loss_block, loss_inputs, extra, wanted, frozen, optimizer_block)
-    # What was read here is not read again: it need not be copied, weights and all.
-    opened = base(proto) if path is None else adopt(proto, path)
-    with opened, library:
-        inputs = [output.name for output in proto.graph.output]
-        try:
+    training = _Training(loss_block, loss_inputs, extra, request, weights, optimizer_block)
+    inputs = [output.name for output in proto.graph.output]
+    try:
+        lift_parameters(proto, request, weights)
+        with adopt(proto, path), library:
             training(*inputs)
-        except Exception:
-            _check_forward(model)
-            raise
+    except Exception:
+        _check_forward(model)
+        raise
     training_model, eval_model = training.to_model_proto()
     parameters = training.parameters()
     models = {"training_model": training_model, "eval_model": eval_model}
@@ -160,15 +166,15 @@ class _Training(TrainingBlock):
         loss: Block,
         loss_inputs: Sequence[str],
         extra: Sequence[str],
-        requires_grad: Sequence[str],
-        frozen_params: Sequence[str],
+        request: Request,
+        weights: Mapping[str, np.ndarray],
         optimizer: ModelBlock | None,
     ) -> None:
         self._loss = loss
         self._loss_inputs = loss_inputs
         self._extra = extra
-        self._wanted = requires_grad
-        self._frozen = frozen_params
+        self._request = request
+        self._weights = weights
         self._optimizer = optimizer
 
     def build(self, *outputs: str) -> Any:
@@ -183,15 +189,36 @@ class _Training(TrainingBlock):
         _check_loss_inputs(self._loss, inputs, bool(self._loss_inputs))
         with graph.names.root():
             made = as_names(self._loss(*inputs))
-        trained, frozen = resolve(graph, made[0], self._wanted, self._frozen)
-        check_training_names(graph.known_names(), trained)
+        chosen = resolve(graph, made[0], self._request, self._weights)
+        self._report(chosen, made[0], graph)
+        check_training_names(graph.known_names(), chosen.trained)
         if self._optimizer is not None:
-            check_optimizer_names(trained, getattr(self._optimizer, "slots", ()))
-        for name in trained:
+            check_optimizer_names(chosen.trained, getattr(self._optimizer, "slots", ()))
+        for name in chosen.trained:
             self.requires_grad(name)
-        for name in frozen:
+        for name in chosen.frozen:
             self.requires_grad(name, False)
         return (*made, *self._extra)
+
+    def _report(self, chosen: Selection, loss: str, graph: Graph) -> None:
+        """Say what is trained.
+
+        Raises:
+            ArtifactError: Nothing is, by the default choice and for an optimizer.
+        """
+        summary, notes = describe(chosen, graph.constants_made), surprises(chosen)
+        if self._request.is_default and not chosen.trained:
+            problem = (
+                f"The model has no parameter to train: the loss {str(loss)!r} depends on no "
+                f"floating-point parameter that is not frozen."
+            )
+            if self._optimizer is not None:
+                advice = "Name one in requires_grad, or leave the optimizer out."
+                raise ArtifactError(" ".join([problem, *notes, f"It {summary}. {advice}"]))
+            notes = [f"{problem} The artifacts train nothing.", *notes]
+        for note in notes:
+            warnings.warn(note, BlockWarning, stacklevel=2)
+        log.info("%s", summary[0].upper() + summary[1:])
 
 
 def _check_loss_inputs(loss: Block, inputs: Sequence[str], named: bool) -> None:
@@ -280,7 +307,7 @@ def _load(model: Any) -> tuple[onnx.ModelProto, StrPath | None, dict[str, np.nda
         )
     weights: dict[str, np.ndarray] = {}
     if isinstance(model, onnx.ModelProto):
-        proto, path = model, None
+        proto, path = copy.deepcopy(model), None
     else:
         (proto, weights), path = read_mapped(model), model
     if not proto.graph.output:
@@ -334,7 +361,7 @@ def _staged(target: Path) -> Iterator[Path]:
             if final.is_dir() and not final.is_symlink():
                 _remove_old_checkpoint(final)
             file.replace(final)
-            _log.info("Wrote %s", final)
+            log.info("Wrote %s", final)
     except OSError as error:
         if isinstance(error, BlockError):
             raise

@@ -225,13 +225,18 @@ class _Decision:
             return kind, f"the {kind} after a {_AFTER[use.other]}"
         if use.other is Origin.POSITION:
             return TABLE, "meets positions or sizes"
-        if use.layered and (
-            use.other is Origin.PREPROCESSED
-            or (use.other is Origin.INPUT and ARITHMETIC[use.op_type] != ADD)
-            or (use.other is Origin.INPUT and use.op_type == "Sub")
-        ):
+        if use.layered and self._is_preprocessing(use):
             return PREPROCESSING, "applied to an input of the model"
         return self._ambiguous(use)
+
+    def _is_preprocessing(self, use: Use) -> bool:
+        """Whether it is a mean or deviation, one a channel, of an input that goes into layers."""
+        channels = sum(dim > 1 for dim in self._source.shape) < 2
+        if not channels or use.op_type in ("Add", "Sum"):
+            return False
+        if use.other is Origin.INPUT and use.op_type == "Mul":
+            return self._test(fixed.is_positive) and not self._test(fixed.is_constant)
+        return use.other in (Origin.INPUT, Origin.PREPROCESSED)
 
     def _ambiguous(self, use: Use) -> Verdict:
         """Return the verdict where values and, at the very end, the name decide."""

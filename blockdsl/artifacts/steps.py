@@ -50,6 +50,8 @@ class Source:
         in_node: Whether a Constant node holds it, and no initializer.
         owner: The graph, body or function that it belongs to.
         local: Its name there.
+        function: The function that it belongs to, itself or as part of a body; None if none.
+        is_outermost: Whether it belongs to the graph itself.
     """
 
     name: str
@@ -59,6 +61,13 @@ class Source:
     in_node: bool
     owner: Owner
     local: str
+    function: FunctionProto | None
+    is_outermost: bool
+
+    @property
+    def is_initializer(self) -> bool:
+        """Whether it is an initializer of the graph itself."""
+        return self.is_outermost and not self.in_node
 
     @property
     def size(self) -> int:
@@ -109,18 +118,20 @@ class _Scope:
         names: The names in the list of the tensors that have others there.
         path: Where it stands in the model, "" for the graph itself.
         home: The same for where its text stands: calls of a function have one home.
+        function: The function whose text it is part of.
     """
 
     names: Names
     path: str = ""
     home: str = ""
+    function: FunctionProto | None = None
 
     def inside(self, node: NodeProto, attribute: str = "") -> _Scope:
         """Return the scope of a body of a node."""
         own = node.name or next(filter(None, node.output), node.op_type)
         place = f"{own}/{attribute}" if attribute else own
         path, home = (f"{base}/{place}" if base else place for base in (self.path, self.home))
-        return _Scope(ChainMap({}, self.names), path, home)
+        return _Scope(ChainMap({}, self.names), path, home, self.function)
 
 
 class _Flattening:
@@ -168,7 +179,7 @@ class _Flattening:
     ) -> None:
         given = [*inputs, *[""] * (len(function.input) - len(inputs))]
         names: Names = dict(zip(function.input, given, strict=False))
-        scope = _Scope(names, path, function.name)
+        scope = _Scope(names, path, function.name, function)
         for node in function.node:
             self._node(node, function, scope)
         self._bind(outputs, (names.get(name, name) for name in function.output))
@@ -216,7 +227,15 @@ class _Flattening:
         dense = tensor if isinstance(tensor, TensorProto) else None
         elem_type = (tensor.values if isinstance(tensor, SparseTensorProto) else tensor).data_type
         self.result.sources[name] = Source(
-            name, elem_type, tuple(tensor.dims), dense, in_node, owner, local
+            name,
+            elem_type,
+            tuple(tensor.dims),
+            dense,
+            in_node,
+            owner,
+            local,
+            scope.function,
+            is_outermost=not scope.path,
         )
 
     def _define(self, local: str, scope: _Scope) -> str:

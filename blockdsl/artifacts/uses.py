@@ -76,6 +76,8 @@ _RANDOM = frozenset(
 _ROOTS = frozenset({"Sqrt", "ReduceL1", "ReduceL2", "GlobalLpPool", "LpPool"})
 _KEEPS_DEVIATION = frozenset({"Add", "Clip", "Max", "Reciprocal"})
 _LOOKUPS = frozenset({"Gather", "GatherElements", "GatherND"})
+_INPUTS = frozenset({Origin.INPUT, Origin.PREPROCESSED})
+_SCALED = frozenset({Origin.PRODUCT, Origin.NORMALIZED})
 _KNOWN = frozenset({Origin.CONSTANT, Origin.POSITION})
 _STANDARD = frozenset({"", MICROSOFT, ML})
 
@@ -88,6 +90,7 @@ class Flow:
     """
 
     def __init__(self, model: Steps) -> None:
+        self._numbers = {s.name for s in model.sources.values() if s.size == 1}
         self._floats = {s.name for s in model.sources.values() if s.elem_type in FLOATS}
         self._origins = dict.fromkeys(model.sources, Origin.CONSTANT)
         for name, elem_type in model.inputs.items():
@@ -127,7 +130,17 @@ class Flow:
             return Origin.NORMALIZED
         if step.op_type in PRODUCTS:
             return _of_product(_slots(step), given)
+        if step.op_type in ARITHMETIC and given[0] in _INPUTS and given[-1] is Origin.CONSTANT:
+            return self._of_inputs(step, given[0])
         return _of_arithmetic(step.op_type, given)
+
+    def _of_inputs(self, step: Step, origin: Origin) -> Origin:
+        """Return the origin of an input that meets a constant: less a mean, over a deviation."""
+        if step.inputs[-1] in self._numbers:
+            return origin
+        is_sum = step.op_type in ("Add", "Sum")
+        preprocessed = not is_sum and (step.op_type != "Mul" or origin is Origin.PREPROCESSED)
+        return Origin.PREPROCESSED if preprocessed else Origin.ACTIVATION
 
     # -- backward ------------------------------------------------------------------------------
 
@@ -222,9 +235,6 @@ def _of_arithmetic(op_type: str, given: list[Origin]) -> Origin:
         given[-1] is Origin.DEVIATION or (op_type == "Mul" and Origin.DEVIATION in given)
     ):
         return Origin.NORMALIZED
-    if kind and Origin.CONSTANT in given:
-        if other in (Origin.INPUT, Origin.PREPROCESSED):
-            return Origin.PREPROCESSED
-        if kind == MULTIPLY and other in (Origin.PRODUCT, Origin.NORMALIZED):
-            return other
+    if kind == MULTIPLY and Origin.CONSTANT in given and other in _SCALED:
+        return other
     return Origin.ACTIVATION

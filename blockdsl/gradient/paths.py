@@ -104,13 +104,14 @@ def _reached(
         if through_bodies:
             reached.update(name for name, source in scope.sources.items() if source in reached)
         for node in scope.proto.graph.node:
-            if not reached.isdisjoint(inputs_of(node)) and not _stops(node):
+            if not reached.isdisjoint(inputs_of(node)) and not stops(node):
                 reached.update(o for o in node.output if o and carries(graph, o))
                 touched.append(node)
     return reached, touched
 
 
-def _stops(node: NodeProto) -> bool:
+def stops(node: NodeProto) -> bool:
+    """Whether no derivative goes through a node."""
     return (domain_of(node), node.op_type) in NO_GRADIENT
 
 
@@ -161,16 +162,19 @@ def explain_blocked(graph: Graph, of: str, wrt: Sequence[str], path: Sequence[No
     blocked = [name for name in wrt if name not in on_path]
     if not blocked:
         return
-    loss_needs = _ancestors(graph, of)
-    for name in blocked:
-        if name in loss_needs:
-            node = _first_stop(graph, name, loss_needs)
-            if node is not None:
-                reason = NO_GRADIENT[domain_of(node), node.op_type]
-                raise GradientError(
-                    f"{str(name)!r} reaches the loss only through {node.op_type} (node "
-                    f"{node.name!r}), which has no derivative: {reason}. Freeze it."
-                )
+    for name, node in blocking_nodes(graph, of, blocked).items():
+        reason = NO_GRADIENT[domain_of(node), node.op_type]
+        raise GradientError(
+            f"{str(name)!r} reaches the loss only through {node.op_type} (node {node.name!r}), "
+            f"which has no derivative: {reason}. Freeze it."
+        )
+
+
+def blocking_nodes(graph: Graph, of: str, names: Iterable[str]) -> dict[str, NodeProto]:
+    """Return, for tensors that another depends on, the first node without a derivative between."""
+    needed = _ancestors(graph, of)
+    found = {name: _first_stop(graph, name, needed) for name in names if name in needed}
+    return {name: node for name, node in found.items() if node is not None}
 
 
 def _ancestors(graph: Graph, of: str) -> set[str]:
@@ -185,7 +189,7 @@ def _first_stop(graph: Graph, name: str, needed: set[str]) -> NodeProto | None:
     reached = {name}
     for node in _nodes(graph.scopes):
         if not reached.isdisjoint(inputs_of(node)) and any(o in needed for o in node.output):
-            if _stops(node):
+            if stops(node):
                 return node
             reached.update(o for o in node.output if o and carries(graph, o))
     return None

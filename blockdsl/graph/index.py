@@ -36,6 +36,7 @@ from blockdsl.graph.infer import infer_outputs
 from blockdsl.graph.naming import Namer
 from blockdsl.graph.schema import Operator
 from blockdsl.graph.seen import Seen, begins_as
+from blockdsl.graph.sparse import densify
 from blockdsl.graph.tensor import TensorType, array_of
 from blockdsl.graph.walk import WITH_BODIES, default_domain, names_in, reads
 
@@ -63,6 +64,7 @@ class Index:
         self._inside: dict[str, str] = {}
         """The tensors of bodies, by the name of the body: outside of it they do not exist."""
         default_domain(proto)
+        densify(proto)
         self._reindex()
 
     def __contains__(self, name: object) -> bool:
