@@ -269,10 +269,10 @@ class Index:
 
     def _infer_typed(self, node: NodeProto) -> Mapping[str, TypeProto]:
         """The types of a node's outputs, as far as the operator and its inputs are known."""
-        op = self.operator_of(node)
-        if op is None or not all(name in self._types for name in reads(node)):
+        if not all(name in self._types for name in reads(node)):
             return {}
-        return self._infer(node, op)
+        op = self.operator_of(node)
+        return self._infer_call(node) if op is None else self._infer(node, op)
 
     def _infer(self, node: NodeProto, op: Operator) -> dict[str, TypeProto]:
         types = {name: self.type_proto(name) for name in reads(node)}

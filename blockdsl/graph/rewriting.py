@@ -95,7 +95,6 @@ class Rewritable(Index):
         self._producers.clear()
         for node in self.proto.graph.node:
             known = all(not o or o in self._types for o in node.output)
-            op = None if known else self.operator_of(node)
-            self._register(node, self._infer(node, op) if op else {})
+            self._register(node, {} if known else self._infer_typed(node))
         self._complete({})
         self._seen = self._counts()
