@@ -24,6 +24,7 @@ from blockdsl.gradient.functions import expand_calls
 from blockdsl.graph import activate
 from blockdsl.graph.context import current
 from blockdsl.graph.control import either
+from blockdsl.graph.evaluation_mode import to_evaluation_mode
 from blockdsl.graph.layout import ACCUMULATED, BUFFER, RESET
 from blockdsl.graph.microsoft import OPERATORS
 from blockdsl.graph.model import Graph
@@ -140,7 +141,7 @@ class TrainingBlock(Block):
         initializers = graph.initializer_names()
         lifted = [name for name in initializers if name in named]
         evaluation = graph.fork(lifted)
-        _to_evaluation_mode(evaluation)
+        to_evaluation_mode(evaluation.proto.graph.node)
         evaluation.check()
         training = graph.fork(lifted)
         for node in all_nodes(training.proto.graph.node):
@@ -236,15 +237,3 @@ def _spell_out_batch_norm(graph: Graph) -> None:
             for node in nodes
         ]
         graph.replace_nodes([node for parts in made for node in parts])
-
-
-def _to_evaluation_mode(graph: Graph) -> None:
-    """Turn dropout off and let batch normalisation use its running statistics."""
-    for node in all_nodes(graph.proto.graph.node):
-        if node.op_type == "Dropout" and not node.domain and len(node.input) > 2:
-            node.input[2] = ""
-        elif _is_training_batch_norm(node):
-            del node.output[1:]
-            kept = [a for a in node.attribute if a.name != "training_mode"]
-            del node.attribute[:]
-            node.attribute.extend(kept)

@@ -8,11 +8,8 @@ from onnx import GraphProto, ModelProto, NodeProto
 
 from blockdsl.backend.walk import ancestors, is_accumulator, replace_items
 from blockdsl.errors import EngineError
+from blockdsl.graph.evaluation_mode import NORMALISATIONS, to_evaluation_mode
 from blockdsl.graph.layout import BUFFER, RESET
-from blockdsl.graph.schema import MICROSOFT
-from blockdsl.graph.walk import all_nodes
-
-_NORMALISATIONS = {("", "BatchNormalization"), (MICROSOFT, "BatchNormInternal")}
 
 
 def is_training_model(graph: GraphProto) -> bool:
@@ -45,8 +42,7 @@ def forward_model(model: ModelProto, parameters: Collection[str]) -> ModelProto:
         for index, node in enumerate(graph.node)
         if not is_accumulator(node) and (index in forward or index not in backward)
     ]
-    for node in all_nodes(kept):
-        _evaluate(node)
+    to_evaluation_mode(kept)
     inputs = [v for v in graph.input if v.name != RESET and not v.name.endswith(BUFFER)]
     for container, values in ((graph.node, kept), (graph.output, outputs), (graph.input, inputs)):
         replace_items(container, values)
@@ -60,7 +56,7 @@ def _check_statistics(
     known = {
         node.input[slot]
         for node in graph.node
-        if (node.domain, node.op_type) in _NORMALISATIONS
+        if (node.domain, node.op_type) in NORMALISATIONS
         for slot in (3, 4)
     }
     for node in accumulators:
@@ -71,14 +67,3 @@ def _check_statistics(
                 "spelled out. So it cannot be turned to inference. Make the module with the eval "
                 "model: `Module(..., eval_model_uri='eval_model.onnx')`."
             )
-
-
-def _evaluate(node: NodeProto) -> None:
-    """Turn dropout off and normalise by the running statistics."""
-    kind = (node.domain, node.op_type)
-    if kind == ("", "Dropout") and len(node.input) > 2:
-        node.input[2] = ""
-    elif kind in _NORMALISATIONS:
-        del node.output[1:]
-        replace_items(node.attribute, [a for a in node.attribute if a.name != "training_mode"])
-        node.domain, node.op_type = "", "BatchNormalization"
