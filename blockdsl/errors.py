@@ -41,6 +41,10 @@ class OpError(BlockError, TypeError, ValueError):
     """An operator is called with inputs or attributes that its schema does not allow."""
 
 
+class NameComparisonError(OpError, AttributeError):
+    """What `x == y` says of the names of two tensors is used as a tensor or a number."""
+
+
 class UnknownNameError(BlockError, LookupError, RuntimeError):
     """A tensor name that the model does not have."""
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, TensorProto, numpy_helper
+from onnx import GraphProto, ModelProto, TensorProto
 
 import blockdsl
 from blockdsl import artifacts

@@ -76,7 +76,7 @@ def build_gradients(
         explain_hidden(graph, of, wrt)
         explain_blocked(graph, of, wrt, path)
         with graph.names.root(), graph.scope("grad"):
-            first = graph.value(seed) if seed else ones_like(graph.value(of))
+            first = ones_like(graph.value(of)) if seed is None else graph.value(seed)
             found = _propagate(graph, path, {of: first}, wrt)
             gradients = [found[n] if n in found else _unused(graph, n, of) for n in wrt]
         return _finish(graph, start, wrt, gradients)

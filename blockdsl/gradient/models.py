@@ -71,7 +71,7 @@ def opened(
             f"The model is an onnx.ModelProto, not a {type(model).__name__}: read one from a file "
             f"with onnx.load(path)."
         )
-    names, tops = ([n] if isinstance(n, str) else n for n in (wrt, of or []))
+    names, tops = ([n] if isinstance(n, str) else n for n in (wrt, [] if of is None else of))
     if not all(
         isinstance(part, Sequence) and all(isinstance(n, str) for n in part)
         for part in (names, tops)

@@ -18,6 +18,7 @@ from blockdsl.errors import GraphError, OpError, near
 from blockdsl.graph import microsoft
 from blockdsl.graph.context import current
 from blockdsl.graph.model import Graph
+from blockdsl.graph.name import NameComparison
 from blockdsl.graph.older_forms import REQUIRED_INPUTS, is_implied
 from blockdsl.graph.schema import (
     MICROSOFT,
@@ -111,6 +112,9 @@ def emit(
             or attributes.
         GraphError: The types or shapes of the inputs do not fit.
     """
+    for given in (*inputs, *named.values()):
+        if isinstance(given, NameComparison):
+            raise given.error()
     form = _form(graph, domain, name)
     most = None if form.outputs and form.outputs[-1].variadic else len(form.outputs)
     if outputs is not None and not (isinstance(outputs, int) and 1 <= outputs <= (most or outputs)):
@@ -265,11 +269,13 @@ def _constant(graph: Graph, given: Any, kind: str, bound: Mapping[str, np.dtype]
         dtype = _constant_type(given, array.dtype, kind, bound)
         made = array.astype(dtype)
     except (TypeError, ValueError) as error:
+        if isinstance(error, OpError):
+            raise
         raise OpError(f"A tensor, a number or an array is needed here, not {given!r}.") from error
-    if made.dtype.kind in "iu" and array.dtype.kind == "f" and np.any(made != array):
+    if made.dtype.kind in "iub" and array.dtype.kind in "iuf" and np.any(made != array):
         raise OpError(
-            f"{given!r} meets tensors of {made.dtype.name}, which cannot hold it: cast them to a "
-            f"floating-point type first, with x.cast(np.float32)."
+            f"{given!r} meets tensors of {made.dtype.name}, which cannot hold it: cast them first, "
+            f"to a floating-point type with x.cast(np.float32)."
         )
     return str(graph.add_constant(made))
 

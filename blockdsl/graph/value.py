@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from onnx import TensorProto
 
-from blockdsl.errors import GraphError, OpError
+from blockdsl.errors import GraphError, OpError, near
+from blockdsl.graph.name import Name
 from blockdsl.graph.tensor import (
     Axes,
     Shape,
@@ -22,18 +22,17 @@ from blockdsl.graph.tensor import (
 if TYPE_CHECKING:
     from blockdsl.graph.model import Graph
 
-_NUMBERS = (bool, int, float, np.generic, np.ndarray)
-
 Operand = Any
 """A `Value`, the name of a tensor, a number or an array."""
 
 
-class Value(str):
+class Value(Name):
     """A tensor of the model under construction.
 
     It *is* the tensor's name, so that whatever takes names takes it (`onnx.helper.make_node`, say),
-    and it has the operators of an array, each of which appends a node. `==` compares two names, as
-    of any strings, and nothing else: write `a.equal(b)` for the operator.
+    and it has the operators of an array, each of which appends a node to the graph that is open.
+    `==` compares two names, as of any strings, and nothing else: write `a.equal(b)` for the
+    operator. NumPy's functions (`np.exp(x)`) append nodes, too.
 
     Example:
         >>> import blockdsl
@@ -49,19 +48,11 @@ class Value(str):
 
     _graph: Graph
 
-    __array_ufunc__ = None  # an array on the left leaves the operator to the value on the right
-
     def __new__(cls, name: str, graph: Graph) -> Value:
         """A tensor of that name in a graph."""
         self = super().__new__(cls, name)
         self._graph = graph
         return self
-
-    def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        return str, (str(self),)
-
-    def __str__(self) -> str:
-        return str.__str__(self)
 
     @property
     def graph(self) -> Graph:
@@ -115,50 +106,35 @@ class Value(str):
         """The value, when the tensor is a small constant."""
         return self._graph.constant_value(self)
 
-    # -- what a string can do and a tensor cannot ----------------------------------------------
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, _NUMBERS):
-            raise OpError(
-                f"{str(self)!r} is a tensor whose elements are not known while the model is built, "
-                f"and == and != compare names: write x.equal({other!r}), or ~x.equal({other!r})."
-            )
-        return str.__eq__(self, other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = str.__hash__
-
-    def __bool__(self) -> bool:
-        if self._graph.is_tensor(self) and self.elem_type == TensorProto.BOOL:
-            raise OpError(
-                f"Whether {str(self)!r} is true is not known while the model is built: choose with "
-                f"op.Where(condition, a, b); the larger of two tensors is op.Max(a, b)."
-            )
-        return len(self) > 0
-
-    def __iter__(self) -> Iterator[str]:
-        raise OpError(
-            f"{str(self)!r} is one tensor, which cannot be iterated over or unpacked. Its parts "
-            f"are x[0], x[1], ...; an operator gives several tensors with outputs=2."
-        )
-
     # -- operators -----------------------------------------------------------------------------
 
     def _op(self, name: str, *inputs: Operand, **attributes: Any) -> Value:
-        from blockdsl.graph.op import emit, open_graph
-
-        result: Value = emit(open_graph(self), "", name, inputs, attributes)
+        ops = _later("op")
+        result: Value = ops.emit(ops.open_graph(self), "", name, inputs, attributes)
         return result
 
+    def _call(self, name: str, *operands: Operand) -> Value:
+        """Call a function of `blockdsl.graph.arithmetic` in the graph that is open here."""
+        _later("op").open_graph(self)
+        result: Value = getattr(_later("arithmetic"), name)(*operands)
+        return result
+
+    def __len__(self) -> int:
+        if self.shape and isinstance(self.shape[0], int):
+            return self.shape[0]
+        raise OpError(
+            f"len({str(self)!r}) is the size of its first axis, which is not known while the model "
+            f"is built ({self.type}): write op.Shape(x)[0], or x.mean() for x.sum() / len(x). The "
+            f"length of the name is len(str(x))."
+        )
+
     def __add__(self, other: Operand) -> Value:
-        if _is_text(self._graph, other):
+        if isinstance(other, str) and _is_text(self._graph, other, 0):
             return str.__add__(self, other)  # type: ignore[return-value]
         return self._op("Add", self, other)
 
     def __radd__(self, other: Operand) -> Value:
-        if _is_text(self._graph, other):
+        if isinstance(other, str) and _is_text(self._graph, other, -1):
             return str.__add__(other, self)  # type: ignore[return-value]
         return self._op("Add", other, self)
 
@@ -175,18 +151,36 @@ class Value(str):
         return self._op("Mul", other, self)
 
     def __truediv__(self, other: Operand) -> Value:
-        return self._op("Div", self, other)
+        return self._call("divide", self, other)
 
     def __rtruediv__(self, other: Operand) -> Value:
-        return self._op("Div", other, self)
+        return self._call("divide", other, self)
+
+    def __floordiv__(self, other: Operand) -> Value:
+        return self._call("floor_divide", self, other)
+
+    def __rfloordiv__(self, other: Operand) -> Value:
+        return self._call("floor_divide", other, self)
+
+    def __mod__(self, other: Operand) -> Value:
+        return self._call("modulo", self, other)
+
+    def __rmod__(self, other: Operand) -> Value:
+        if isinstance(other, str) and other not in self._graph:
+            return str.__mod__(other, (str(self),))  # type: ignore[return-value]
+        return self._call("modulo", other, self)
+
+    def __divmod__(self, other: Operand) -> tuple[Value, Value]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Operand) -> tuple[Value, Value]:
+        return other // self, other % self
 
     def __pow__(self, other: Operand) -> Value:
-        exponent = other if isinstance(other, str) else np.asarray(other, self.dtype)
-        return self._op("Pow", self, exponent)
+        return self._call("power", self, other)
 
     def __rpow__(self, other: Operand) -> Value:
-        base = other if isinstance(other, str) else np.asarray(other, self.dtype)
-        return self._op("Pow", base, self)
+        return self._call("power", other, self)
 
     def __matmul__(self, other: Operand) -> Value:
         return self._op("MatMul", self, other)
@@ -197,21 +191,26 @@ class Value(str):
     def __neg__(self) -> Value:
         return self._op("Neg", self)
 
+    def __pos__(self) -> Value:
+        return self
+
     def __abs__(self) -> Value:
         return self._op("Abs", self)
 
+    def __round__(self, digits: int | None = None) -> Value:
+        return self._call("rounded", self, digits)
+
+    def __floor__(self) -> Value:
+        return self._op("Floor", self)
+
+    def __ceil__(self) -> Value:
+        return self._op("Ceil", self)
+
     def __lt__(self, other: Operand) -> Value:  # type: ignore[override]
-        return self._compared("Less", other)
+        return self._call("less", self, other)
 
     def __gt__(self, other: Operand) -> Value:  # type: ignore[override]
-        return self._compared("Greater", other)
-
-    def _compared(self, name: str, other: Operand) -> Value:
-        """A comparison, of integers too: before opset 9 the operators take floats alone."""
-        if self.type.is_float or self.graph.opset() >= 9:
-            return self._op(name, self, other)
-        wide = other.cast(TensorProto.DOUBLE) if isinstance(other, Value) else other
-        return self._op(name, self.cast(TensorProto.DOUBLE), wide)
+        return self._call("greater", self, other)
 
     def __le__(self, other: Operand) -> Value:  # type: ignore[override]
         return self._op("Not", self > other)
@@ -220,24 +219,35 @@ class Value(str):
         return self._op("Not", self < other)
 
     def __and__(self, other: Operand) -> Value:
-        return self._op("And", self, other)
+        return self._call("logical", "And", self, other)
 
     def __or__(self, other: Operand) -> Value:
-        return self._op("Or", self, other)
+        return self._call("logical", "Or", self, other)
+
+    def __xor__(self, other: Operand) -> Value:
+        return self._call("logical", "Xor", self, other)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
 
     def __invert__(self) -> Value:
-        return self._op("Not", self)
+        return self._call("logical", "Not", self)
 
     def __getitem__(self, key: Any) -> Value:
-        from blockdsl.graph.slicing import take
+        _later("op").open_graph(self)
+        part: Value = _later("slicing").take(self, key)
+        return part
 
-        return take(self, key)
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **settings: Any) -> Any:
+        return _later("arrays").call_ufunc(ufunc, method, inputs, settings)
+
+    def __array_function__(self, function: Any, _: Any, args: Any, settings: Any) -> Any:
+        return _later("arrays").call_function(function, args, settings)
 
     # -- methods -------------------------------------------------------------------------------
 
     def equal(self, other: Operand) -> Value:
         """`self == other`, element by element."""
-        return self._op("Equal", self, other)
+        return self._call("equal", self, other)
 
     def abs(self) -> Value:
         """`|x|`."""
@@ -286,22 +296,28 @@ class Value(str):
 
     def softmax(self, axis: int = -1) -> Value:
         """`e ** x / sum(e ** x)` along an axis."""
-        from blockdsl.graph.shapes import normalised_along
-
-        return normalised_along("Softmax", self, axis)
+        return self._normalised("Softmax", axis)
 
     def log_softmax(self, axis: int = -1) -> Value:
         """`log(softmax(x))` along an axis."""
-        from blockdsl.graph.shapes import normalised_along
+        return self._normalised("LogSoftmax", axis)
 
-        return normalised_along("LogSoftmax", self, axis)
+    def _normalised(self, name: str, axis: int) -> Value:
+        _later("op").open_graph(self)
+        result: Value = _later("shapes").normalised_along(name, self, axis)
+        return result
 
     def clip(self, low: Operand = None, high: Operand = None) -> Value:
         """`min(max(x, low), high)`."""
         return self._op("Clip", self, min=low, max=high)
 
     def mean(self, axis: Axes | None = None, keepdims: bool = False) -> Value:
-        """The mean over some axes, over all by default."""
+        """The mean of floats over some axes, over all by default."""
+        if not self.type.is_float:
+            raise OpError(
+                f"{str(self)!r} is {self.type}, and ONNX drops the fraction of a mean of integers: "
+                f"write x.cast(np.float32).mean()."
+            )
         return self._reduce("ReduceMean", axis, keepdims)
 
     def sum(self, axis: Axes | None = None, keepdims: bool = False) -> Value:
@@ -349,9 +365,30 @@ class Value(str):
         return self if to == self.elem_type else self._op("Cast", self, to=to)
 
 
-def _is_text(graph: Graph, other: object) -> bool:
-    """Whether `name + other` joins strings: onnxblock code makes names that way."""
-    return isinstance(other, str) and not isinstance(other, Value) and other not in graph
+def _later(module: str) -> Any:
+    """A module of this package that works with values, and is imported after this one."""
+    return import_module(f"blockdsl.graph.{module}")
+
+
+def _is_text(graph: Graph, other: str, joint: int) -> bool:
+    """Whether `name + other` joins strings, as code that handles names does: `name + "_grad"`.
+
+    Args:
+        graph: The graph.
+        other: The other operand.
+        joint: The index of the character of it that comes next to the name.
+
+    Raises:
+        OpError: It could as well be meant for the name of a tensor that does not exist.
+    """
+    if isinstance(other, Value) or other in graph:
+        return False
+    if other and other[joint].isalpha():
+        raise OpError(
+            f"The model has no tensor {other!r} to add. {near(other, graph.known_names())} To join "
+            f"text to the name write an f-string."
+        )
+    return True
 
 
 def known_to_be(x: Operand, number: float) -> bool:

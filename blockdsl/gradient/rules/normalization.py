@@ -162,7 +162,7 @@ def layer_normalization(
         dx = dx + g[1].cast(x.elem_type) * share_of(x, axes)
     if g.flows(2):
         dx = dx - z * root.square() * (g[2].cast(x.elem_type) * share_of(x, axes))
-    return dx, sum_to(g[0] * z, scale), bias and sum_to(g[0], bias)
+    return dx, sum_to(g[0] * z, scale), None if bias is None else sum_to(g[0], bias)
 
 
 @vjp("RMSNormalization", wide=True)

@@ -81,7 +81,7 @@ def _spread(setting: Value, x: Value, axis: int, block_size: int | None) -> Valu
         return setting
     axis %= x.rank
     if block_size:
-        blocks = numbers_to(length_of(x, axis), x.graph) / block_size
+        blocks = op.Div(numbers_to(length_of(x, axis), x.graph), block_size)
         return op.Gather(setting, blocks, axis=axis)
     return setting.unsqueeze(*(a for a in range(x.rank) if a != axis))
 
@@ -90,6 +90,6 @@ def _collected(terms: Value, scale: Value, axis: int, block_size: int | None) ->
     """The sum over the elements that a scale is for."""
     if block_size:
         axis %= terms.rank
-        blocks = numbers_to(length_of(terms, axis), terms.graph) / block_size
+        blocks = op.Div(numbers_to(length_of(terms, axis), terms.graph), block_size)
         return add_along(terms, blocks, length_of(scale, axis), axis)
     return reshape_like(sum_to(terms, _spread(scale, terms, axis, None)), scale)

@@ -138,7 +138,8 @@ class _Resampling:
 
     def _matrix(self, axis: int) -> Value:
         """The matrix along an axis: a row for each element of the output."""
-        if self.settings.get("keep_aspect_ratio_policy", "stretch") != "stretch" and self.sizes:
+        policy = self.settings.get("keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch" and self.sizes is not None:
             return self._matrix_beside_others(axis)
         unit = identity(length_of(self.x, axis), self.x)
         unit = unit.unsqueeze(0, 1)
