@@ -9,6 +9,8 @@ which every on-device binding expects.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ import onnx
 from onnx import NodeProto, TensorProto
 
 from blockdsl.blocks.block import Block, ModelBlock, as_names
-from blockdsl.errors import GradientError, GraphError
+from blockdsl.errors import BlockWarning, GradientError, GraphError
 from blockdsl.functional.model_functions import FLAG, FLOAT, functions_for, model_function
 from blockdsl.gradient import build_gradients
 from blockdsl.gradient.composites import taken_apart
@@ -31,7 +33,7 @@ from blockdsl.graph.model import Graph
 from blockdsl.graph.op import op
 from blockdsl.graph.random import share_generator
 from blockdsl.graph.value import Value
-from blockdsl.graph.walk import all_nodes
+from blockdsl.graph.walk import all_nodes, reads, rename_tensors
 
 Parameters = tuple[list[TensorProto], list[TensorProto]]
 """The trained and the frozen parameters."""
@@ -148,7 +150,7 @@ class TrainingBlock(Block):
             share_generator(node)
         order = {name: i for i, name in enumerate(initializers)}
         trained.sort(key=lambda name: order.get(name, -1))
-        _add_gradients(training, outputs, trained, statistics)
+        _add_gradients(training, outputs, trained, _updated_statistics(training, statistics))
         training.check()
         self._parameters = _parameters(graph, set(trained), set(lifted))
         self._models = training.proto, evaluation.proto
@@ -206,16 +208,92 @@ def _accumulator_function(
     return updated, total
 
 
-def _statistics(graph: Graph) -> dict[str, str]:
-    """The running statistics that BatchNormalization updates in training, and their new values."""
+def _statistics(graph: Graph) -> list[str]:
+    """Return the running statistics that BatchNormalization updates in training.
+
+    Raises:
+        GradientError: One is updated inside the body of a loop or branch.
+    """
+    outside = list(filter(_is_training_batch_norm, graph.proto.graph.node))
+    for node in all_nodes(graph.proto.graph.node):
+        if _is_training_batch_norm(node) and not any(node is other for other in outside):
+            raise GradientError(
+                f"BatchNormalization {node.name!r} is in training mode in the body of a loop or "
+                f"branch, which cannot update the running statistics {list(node.input[3:5])} of "
+                f"the model. Move it out of the body, or set its training_mode to 0."
+            )
     initializers = set(graph.initializer_names())
-    found: dict[str, str] = {}
+    sources = dict.fromkeys(_source(graph, n.input[slot]) for n in outside for slot in (3, 4))
+    computed = [name for name in sources if graph.producer(name) is not None]
+    if computed:
+        warnings.warn(
+            f"BatchNormalization in training mode starts from running statistics that the model "
+            f"computes ({', '.join(computed)}): training does not update these, and evaluation "
+            f"uses them as they are. Make the statistics initializers of the model.",
+            BlockWarning,
+            stacklevel=4,
+        )
+    return [name for name in sources if name in initializers]
+
+
+def _source(graph: Graph, name: str) -> str:
+    """Return the tensor that another one is the same as, by Identity nodes."""
+    producer = graph.producer(name)
+    while producer is not None and producer.op_type == "Identity" and not producer.domain:
+        name = producer.input[0]
+        producer = graph.producer(name)
+    return name
+
+
+def _updated_statistics(graph: Graph, statistics: Sequence[str]) -> dict[str, str]:
+    """Return the new values of running statistics.
+
+    Where several nodes update one statistic, each continues from what the one before it made.
+    """
+    latest = {name: name for name in statistics}
+    readers = _other_readers(graph, set(statistics))
+    if readers:
+        latest |= _separated(graph, readers)
+    for node in filter(_is_training_batch_norm, graph.proto.graph.node):
+        for slot in (3, 4):
+            name = _source(graph, node.input[slot])
+            if name in latest:
+                node.input[slot] = latest[name]
+                latest[name] = graph.declare_output(node, slot - 2)
+                graph.annotate(latest[name], graph.type_of(name))
+    return latest
+
+
+def _other_readers(graph: Graph, statistics: set[str]) -> set[str]:
+    """Return the statistics that more than the nodes that update them read."""
+    found: set[str] = set()
     for node in graph.proto.graph.node:
+        names = reads(node)
         if _is_training_batch_norm(node):
-            for slot in (3, 4):
-                if node.input[slot] in initializers:
-                    found[node.input[slot]] = graph.declare_output(node, slot - 2)
+            names -= set(node.input[3:5])
+        if node.op_type != "Identity":
+            found |= {_source(graph, name) for name in names} & statistics
     return found
+
+
+def _separated(graph: Graph, statistics: Iterable[str]) -> dict[str, str]:
+    """Let all other nodes read statistics as they are before the update; return the updates' input.
+
+    Runtimes update statistics in the memory of the input (the operator's kernel does, and the
+    training API's accumulator), at any time among the nodes that read it. So those nodes read a
+    copy, and the update starts from a copy of the copy. Two negations are a copy that no optimizer
+    of a graph removes.
+    """
+    nodes = list(graph.proto.graph.node)
+    with activate(graph), graph.names.root():
+        copies = {name: op.Neg(op.Neg(graph.value(name))) for name in sorted(statistics)}
+        starts = {name: str(op.Neg(op.Neg(copy))) for name, copy in copies.items()}
+    for node in nodes:
+        kept = list(node.input[3:5]) if _is_training_batch_norm(node) else []
+        rename_tensors(node, copies)
+        node.input[3 : 3 + len(kept)] = kept
+    graph.replace_nodes([*graph.proto.graph.node[len(nodes) :], *nodes])
+    return starts
 
 
 def _is_training_batch_norm(node: NodeProto) -> bool:

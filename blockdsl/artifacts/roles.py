@@ -163,7 +163,9 @@ class _Decision:
         return Role(kind, reason, operators, self._source.size, self._source)
 
     def _verdicts(self, uses: Iterable[Use]) -> Iterator[tuple[str, str, str]]:
-        for use in uses:
+        # What a normalisation updates is a statistic, whatever else reads it.
+        statistics = [use for use in uses if use.role == STATISTIC and not use.combined]
+        for use in statistics or uses:
             if use.role != DATA:
                 yield *self._verdict(use), use.op_type
 

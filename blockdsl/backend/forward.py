@@ -53,14 +53,14 @@ def _check_statistics(
     graph: GraphProto, accumulators: Iterable[NodeProto], parameters: Collection[str]
 ) -> None:
     """Running statistics must belong to a node that can normalise by them."""
-    known = {
-        node.input[slot]
+    updated = {
+        name
         for node in graph.node
         if (node.domain, node.op_type) in NORMALISATIONS
-        for slot in (3, 4)
+        for name in node.output
     }
     for node in accumulators:
-        if node.input[0] in parameters and node.input[0] not in known:
+        if node.input[0] in parameters and node.input[1] not in updated:
             raise EngineError(
                 f"The training model updates the running statistic '{node.input[0]}' without a "
                 "BatchNormalization that could normalise by it: before opset 14 training needs it "
