@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from onnx import ModelProto
@@ -22,7 +21,7 @@ def check_runnable(model: ModelProto) -> None:
     """Check that runtimes will take what is made of a model.
 
     Raises:
-        ArtifactError: Its opset is too old, or two nodes have one name.
+        ArtifactError: Its opset is too old.
     """
     opset = opset_of(model)
     if opset is not None and opset < OLDEST_OPSET:
@@ -30,13 +29,6 @@ def check_runnable(model: ModelProto) -> None:
             f"The model is of opset {opset}, and training needs {OLDEST_OPSET} or newer: convert "
             f"it with onnx.version_converter.convert_version(model, 17)."
         )
-    names = Counter(node.name for node in model.graph.node if node.name)
-    for name, count in names.items():
-        if count > 1:
-            raise ArtifactError(
-                f"{count} nodes of the model are named {name!r}, which ONNX Runtime refuses: give "
-                f"each node a name of its own, or none."
-            )
 
 
 def check_training_names(known: Iterable[str], trained: Sequence[str]) -> None:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import onnx
 
+from blockdsl import backend, optim
 from blockdsl import loss as losses
-from blockdsl import optim
 from blockdsl.artifacts.checkpoints import write_checkpoint
 from blockdsl.artifacts.checks import (
     check_optimizer_names,
@@ -41,12 +41,13 @@ from blockdsl.errors import (
     BlockError,
     BlockWarning,
     EngineError,
+    GraphError,
     UnknownNameError,
     near,
 )
 from blockdsl.graph import Graph, current, empty_base
 from blockdsl.graph import custom_op_library as library_of
-from blockdsl.graph.check import skeleton
+from blockdsl.graph.check import check_model, skeleton
 from blockdsl.graph.context import adopt, ir_version_of
 from blockdsl.graph.walk import opset_of
 from blockdsl.loss.base import Loss
@@ -324,11 +325,19 @@ def _load(model: Any) -> tuple[onnx.ModelProto, StrPath | None, dict[str, np.nda
 
 
 def _check_forward(model: onnx.ModelProto | StrPath) -> None:
-    """The full check of the forward model, whose faults show in whatever is built on it."""
+    """The full check of the forward model, whose faults show in whatever is built on it.
+
+    Raises:
+        GraphError: It is not valid, and the runtime refuses it, too, if there is one.
+    """
     proto = model if isinstance(model, onnx.ModelProto) else read_model(model, weights=False)
     graph = Graph(skeleton(proto))
     graph.set_outputs(output.name for output in proto.graph.output)  # with their shapes
-    graph.check("forward model")
+    try:
+        check_model(graph.proto, "forward model")
+    except GraphError:
+        if not backend.is_compatible(graph.proto):
+            raise
 
 
 def _optimizer_model(optimizer: Any, model: onnx.ModelProto, parameters: Parameters) -> Any:

@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterable
 
 from onnx import GraphProto, ModelProto, NodeProto
 
-from blockdsl.backend.walk import ancestors, is_accumulator, replace_items
+from blockdsl.backend.walk import ancestors, is_accumulator
 from blockdsl.errors import EngineError
 from blockdsl.graph.evaluation_mode import NORMALISATIONS, to_evaluation_mode
 from blockdsl.graph.layout import BUFFER, RESET
+from blockdsl.graph.walk import replace_items
 
 
 def is_training_model(graph: GraphProto) -> bool:

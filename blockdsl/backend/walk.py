@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from onnx import FunctionProto, ModelProto, NodeProto
 
@@ -38,10 +37,3 @@ def called_functions(model: ModelProto, nodes: Sequence[NodeProto]) -> list[Func
                 called.add(key)
                 pending.extend(functions[key].node)
     return [function for key, function in functions.items() if key in called]
-
-
-def replace_items(container: Any, kept: Iterable[Any]) -> None:
-    """Set a repeated field to some of its own elements; they survive its being emptied."""
-    copies = list(kept)
-    del container[:]
-    container.extend(copies)

@@ -5,14 +5,21 @@ A check of the whole model costs what its weights weigh; without them it costs w
 
 from __future__ import annotations
 
-import onnx
-from onnx import ModelProto, TensorProto, helper
+import warnings
+from collections.abc import Container, Mapping
+from itertools import compress
+from operator import not_
 
-from blockdsl.errors import GraphError
+import onnx
+from onnx import ModelProto, TensorProto, TypeProto, helper
+
+from blockdsl.errors import BlockWarning, GraphError
 from blockdsl.graph import microsoft, schema
 from blockdsl.graph.declarations import remove_inner_shapes
 from blockdsl.graph.schema import MICROSOFT
-from blockdsl.graph.walk import all_nodes
+from blockdsl.graph.walk import all_nodes, reads, replace_items
+
+Types = Mapping[str, TypeProto]
 
 _SMALL = 1024
 """Bytes up to which an initializer stays: shapes, axes and scalars steer shape inference."""
@@ -127,7 +134,60 @@ def check_model(model: ModelProto, what: str = "model") -> None:
     Raises:
         GraphError: The model is not valid, with the checker's reason.
     """
+    _check(skeleton(model), what)
+
+
+def check_added(model: ModelProto, opened: Container[str], types: Types, what: str) -> None:
+    """As `check_model`, but a fault of the model that was opened is a warning: runtimes decide.
+
+    Args:
+        model: The model.
+        opened: The tensors that its nodes computed when it was opened.
+        types: The types of its tensors.
+        what: What to call it in an error message.
+
+    Raises:
+        GraphError: The nodes that were added are not valid, with the checker's reason.
+    """
+    whole = skeleton(model)
     try:
-        onnx.checker.check_model(skeleton(model), full_check=True)
+        _check(whole, what)
+    except GraphError as error:
+        _check(_without(whole, opened, types), what)
+        warnings.warn(
+            f"ONNX's checker objects to the model that was opened, and ONNX Runtime decides "
+            f"whether it runs: {error.__cause__}",
+            BlockWarning,
+            stacklevel=3,
+        )
+
+
+def _check(bare: ModelProto, what: str) -> None:
+    try:
+        onnx.checker.check_model(bare, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         raise GraphError(f"The {what} is not valid ONNX: {error}") from error
+
+
+def _without(bare: ModelProto, opened: Container[str], types: Types) -> ModelProto:
+    """Put one node that the checker does not know in the place of those that were opened."""
+    added = ModelProto()
+    added.CopyFrom(bare)
+    graph = added.graph
+    given = [any(o in opened for o in node.output) for node in graph.node]
+    called = {(n.domain, n.op_type) for n in all_nodes(compress(graph.node, given))}
+    functions = [f for f in added.functions if (f.domain, f.name) not in called]
+    replace_items(added.functions, functions)
+    replace_items(graph.node, compress(graph.node, map(not_, given)))
+    replace_items(graph.input, [i for i in graph.input if i.type.tensor_type.HasField("shape")])
+    provided = {i.name for i in graph.input} | {t.name for t in graph.initializer}
+    provided.update(*(node.output for node in graph.node))
+    needed = {o.name for o in graph.output}.union(*map(reads, graph.node)) - provided
+    del graph.value_info[:]
+    graph.value_info.extend(
+        helper.make_value_info(n, types[n]) for n in sorted(needed) if n in types
+    )
+    opening = helper.make_node("Opened", [], sorted(needed), domain="blockdsl")
+    graph.node.insert(0, opening)
+    added.opset_import.append(helper.make_opsetid("blockdsl", 1))
+    return added

@@ -34,11 +34,12 @@ from blockdsl.graph.declarations import correct, declared_types, remove_declarat
 from blockdsl.graph.fold import Known, as_tensor, fold, folds, known
 from blockdsl.graph.infer import infer_outputs
 from blockdsl.graph.naming import Namer
+from blockdsl.graph.normal_form import normalize
 from blockdsl.graph.schema import Operator
 from blockdsl.graph.seen import Seen, begins_as
 from blockdsl.graph.sparse import densify
 from blockdsl.graph.tensor import TensorType, array_of
-from blockdsl.graph.walk import WITH_BODIES, default_domain, names_in, reads
+from blockdsl.graph.walk import WITH_BODIES, names_in, reads
 
 
 class Index:
@@ -63,9 +64,11 @@ class Index:
         """The name of the graph, if it is the body of a loop or branch."""
         self._inside: dict[str, str] = {}
         """The tensors of bodies, by the name of the body: outside of it they do not exist."""
-        default_domain(proto)
+        normalize(proto)
         densify(proto)
         self._reindex()
+        self._opened = frozenset(self._producers)
+        """The tensors that nodes computed when the model was opened."""
 
     def __contains__(self, name: object) -> bool:
         return name in self._types or name in self._producers

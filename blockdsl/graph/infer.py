@@ -51,6 +51,8 @@ def infer_outputs(
     Raises:
         GraphError: The inputs do not fit the operator or each other.
     """
+    if operator.name in _SHAPES_KEPT and not operator.domain:
+        return {node.output[0]: types[node.input[0]]}
     assert operator.schema is not None
     schema = operator.schema
     if operator.name in _INFERRED_AS and not operator.domain:
@@ -67,9 +69,6 @@ def infer_outputs(
         )
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError) as error:
         raise unfit(operator, node, types, error) from error
-    if operator.name in _SHAPES_KEPT and not operator.domain:
-        found[node.output[0]] = TypeProto()
-        found[node.output[0]].CopyFrom(types[node.input[0]])
     if operator.name == "SequenceInsert" and not operator.domain and node.output[0] in found:
         # A sequence that began empty says nothing of its elements: they are like the first one.
         _supply_rank(found[node.output[0]].sequence_type.elem_type, _rank(types, node.input[1]))
@@ -94,7 +93,8 @@ _INFERRED_AS = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
 same."""
 
 _SHAPES_KEPT = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
-"""What ONNX infers through its function body, in which the shape of the input is lost."""
+"""Operators that ONNX infers through their function bodies, which lose the shape of the input, or
+not at all where they are deprecated."""
 
 
 def _supply_rank(proto: TypeProto, rank: int | None) -> None:

@@ -114,7 +114,7 @@ def operator(name: str, version: int, domain: str = "") -> Operator | None:
     """The form of an operator in an opset, or `None` if nothing is known of it."""
     if domain == MICROSOFT:
         return OPERATORS.get(name)
-    found = schema.operator(name, version, domain)
+    found = schema.operator(name, version, domain, deprecated=True)
     return DEFAULT_DOMAIN.get(name) if found is None and not domain else found
 
 

@@ -13,7 +13,7 @@ import onnx
 from onnx import FunctionProto, ModelProto, NodeProto, TypeProto, helper, numpy_helper
 
 from blockdsl.errors import GraphError, OpError, UnknownNameError, near
-from blockdsl.graph.check import check_model, lift_initializers
+from blockdsl.graph.check import check_added, lift_initializers
 from blockdsl.graph.naming import constant_name
 from blockdsl.graph.rewriting import Rewritable
 from blockdsl.graph.schema import Operator, attribute_kind
@@ -310,7 +310,7 @@ class Graph(Rewritable):
             GraphError: The model is not valid.
         """
         self.sync()
-        check_model(self.proto, what)
+        check_added(self.proto, self._opened, self._types, what)
 
     def _add_initializer(self, array: np.ndarray, name: str) -> None:
         self.sync()

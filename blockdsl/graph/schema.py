@@ -72,13 +72,22 @@ class Operator:
 
 
 @cache
-def operator(name: str, version: int, domain: str = "") -> Operator | None:
-    """The form of an operator in an opset, or `None` if that opset does not have it."""
+def operator(
+    name: str, version: int, domain: str = "", deprecated: bool = False
+) -> Operator | None:
+    """The form of an operator in an opset, or `None` if that opset does not have it.
+
+    Args:
+        name: The operator.
+        version: The opset.
+        domain: Its domain.
+        deprecated: Whether an opset has the operators that are deprecated in it: models use them.
+    """
     try:
         schema = defs.get_schema(name, version, domain)
     except defs.SchemaError:
         return None
-    return None if schema.deprecated else _from_schema(schema)
+    return None if schema.deprecated and not deprecated else _from_schema(schema)
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 
@@ -92,3 +93,10 @@ def default_domain(model: ModelProto) -> None:
     for node in nodes_of(model):
         if node.domain == "ai.onnx":
             node.domain = ""
+
+
+def replace_items(container: Any, kept: Iterable[Any]) -> None:
+    """Set a repeated field to some of its own elements; they survive its being emptied."""
+    copies = list(kept)
+    del container[:]
+    container.extend(copies)

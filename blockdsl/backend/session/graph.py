@@ -24,11 +24,11 @@ from onnx import (
     numpy_helper,
 )
 
-from blockdsl.backend.walk import called_functions, is_accumulator, replace_items
+from blockdsl.backend.walk import called_functions, is_accumulator
 from blockdsl.errors import EngineError, near
 from blockdsl.graph.layout import BUFFER, RESET
 from blockdsl.graph.tensor import TensorType
-from blockdsl.graph.walk import all_nodes, reads
+from blockdsl.graph.walk import all_nodes, reads, replace_items
 
 _FLOAT_SUMS = {TensorProto.BFLOAT16}  # types that the CPU cannot add
 
