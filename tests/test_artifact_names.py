@@ -4,7 +4,6 @@ import os
 
 import numpy as np
 import pytest
-from onnx import helper
 
 from blockdsl import optim
 from blockdsl.artifacts import LossType, generate_artifacts
@@ -78,15 +77,3 @@ def test_an_old_opset(tmp_path, opset):
     next(o for o in old.opset_import if not o.domain).version = opset
     with pytest.raises(ArtifactError, match=f"of opset {opset}, .* 7 or newer: convert it"):
         generate(tmp_path, old)
-
-
-def test_nodes_of_one_name(tmp_path):
-    twice = model("v", "w")
-    for node in twice.graph.node:
-        node.name = "same"
-    with pytest.raises(ArtifactError, match="2 nodes of the model are named 'same', which ONNX"):
-        generate(tmp_path, twice)
-    for node in twice.graph.node:
-        node.name = ""
-    twice.graph.node.append(helper.make_node("Identity", ["MatMul_1"], ["copy"], name="same"))
-    generate(tmp_path, twice)
