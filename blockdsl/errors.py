@@ -141,6 +141,24 @@ def is_number(given: object, *, whole: bool = False) -> bool:
     return isinstance(given, wanted) and not isinstance(given, bool)
 
 
+def as_flag(what: str, given: object) -> bool:
+    """Return the truth value of a setting.
+
+    Raises:
+        StateError: It has none, as an array of several elements.
+
+    Example:
+        >>> as_flag("trainable_only", 1)
+        True
+    """
+    try:
+        return bool(given)
+    except Exception as error:
+        raise StateError(
+            f"{what} must be True or False, got an object of type {type(given).__name__}."
+        ) from error
+
+
 def check_number(kind: type[BlockError], what: str, given: object, *, whole: bool = False) -> None:
     """Check that a setting is a number, of whatever size.
 

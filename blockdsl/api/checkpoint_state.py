@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+from threading import RLock
+from typing import Any
+from weakref import WeakSet
 
 from blockdsl.api.parameters import Parameters
 from blockdsl.api.properties import Properties
 from blockdsl.backend.engine import State
 from blockdsl.backend.engines import load_state
 from blockdsl.backend.files import text_of
-from blockdsl.errors import StateError
+from blockdsl.errors import StateError, as_flag
+
+_LOCKS: WeakSet[Any] = WeakSet()
+"""The locks of all states."""
+_PATIENCE = 60  # seconds
+
+
+@atexit.register
+def _finish_steps() -> None:
+    """Wait for the steps of daemon threads and let none begin: the runtime would abort in them."""
+    for lock in list(_LOCKS):
+        lock.acquire(timeout=_PATIENCE)
 
 
 class CheckpointState:
@@ -28,6 +43,9 @@ class CheckpointState:
                 "`CheckpointState.load_checkpoint(path)` to read a checkpoint."
             )
         self._state = state
+        # Steps, saves and whatever else reads or writes the whole state take turns.
+        self._lock = RLock()
+        _LOCKS.add(self._lock)
         self._parameters = Parameters(state)
         self._properties = Properties(state)
 
@@ -66,7 +84,9 @@ class CheckpointState:
         """
         if not isinstance(state, CheckpointState):
             raise StateError(f"Not a CheckpointState: a {type(state).__name__}.")
-        state._state.save(text_of(checkpoint_uri, "checkpoint"), include_optimizer_state)
+        path = text_of(checkpoint_uri, "checkpoint")
+        with state._lock:
+            state._state.save(path, as_flag("include_optimizer_state", include_optimizer_state))
 
     @property
     def parameters(self) -> Parameters:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from blockdsl.api.optimizer import Optimizer
+from blockdsl.api.optimizer import Optimizer, as_rate
 from blockdsl.errors import StateError, is_number
 
 
@@ -43,9 +45,9 @@ class LinearLRScheduler:
                 f"A scheduler sets the rate of an Optimizer, not of a {type(optimizer).__name__}."
             )
         counts = (warmup_step_count, 0 if total_step_count is None else total_step_count)
-        if not all(is_number(count) and count >= 0 for count in counts):
+        if not all(is_number(count) and 0 <= count < math.inf for count in counts):
             raise StateError(
-                "The step counts of a scheduler are numbers that are not negative: "
+                "The step counts of a scheduler must be finite numbers that are not negative: "
                 f"warmup_step_count is {warmup_step_count!r}, total_step_count is "
                 f"{total_step_count!r}."
             )
@@ -54,7 +56,7 @@ class LinearLRScheduler:
         self._optimizer = optimizer
         self._warmup = warmup_step_count
         self._total = total_step_count
-        self._initial_lr = float(initial_lr)
+        self._initial_lr = as_rate(initial_lr)
         self.step()
 
     def step(self) -> None:
@@ -62,12 +64,19 @@ class LinearLRScheduler:
         self._optimizer.set_learning_rate(self.learning_rate(self._optimizer.step_count))
 
     def learning_rate(self, step: int) -> float:
-        """The learning rate after so many optimizer steps."""
+        """The learning rate after so many optimizer steps.
+
+        Raises:
+            StateError: The count is no number, or negative.
+        """
+        if not (is_number(step) and step >= 0):
+            raise StateError(f"A step count is a number that is not negative, not {step!r}.")
         if step < self._warmup:
             factor = step / self._warmup
         elif self._total is None:
             factor = 1.0
         else:
-            factor = max(0.0, (self._total - step) / max(1, self._total - self._warmup))
+            left = self._total - min(step, self._total)
+            factor = left / max(1, self._total - self._warmup)
         # In 32 bits, as onnxruntime-training computes it: the same bits.
         return float(np.float32(self._initial_lr) * np.float32(factor))

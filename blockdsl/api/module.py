@@ -11,7 +11,7 @@ from blockdsl.backend.engine import Array
 from blockdsl.backend.engines import open_module
 from blockdsl.backend.files import text_of
 from blockdsl.backend.values import as_array, contiguous, flat_array, is_ort_value
-from blockdsl.errors import EngineError, StateError
+from blockdsl.errors import EngineError, StateError, as_flag
 
 if TYPE_CHECKING:
     from blockdsl.backend.values import OrtValue, SessionOptions
@@ -62,15 +62,15 @@ class Module:
             )
         self.training = True
         self._state = state
+        self._lock = state._lock
         self._device = device
         self._has_eval_model = eval_model_uri is not None
-        self._model = open_module(
-            state._state,
-            text_of(train_model_uri, "training model"),
-            None if eval_model_uri is None else text_of(eval_model_uri, "eval model"),
-            device,
-            session_options,
-        )
+        train_model = text_of(train_model_uri, "training model")
+        eval_model = None if eval_model_uri is None else text_of(eval_model_uri, "eval model")
+        with self._lock:
+            self._model = open_module(
+                state._state, train_model, eval_model, device, session_options
+            )
 
     def __call__(
         self, *user_inputs: Any
@@ -88,19 +88,20 @@ class Module:
         Raises:
             FeedError: The inputs do not fit the model.
         """
-        self._check("run a training step" if self.training else "run an evaluation step")
-        if self.training:
-            outputs = self._model.train_step(user_inputs)
-        else:
+        training = self.training
+        self._check("run a training step" if training else "run an evaluation step")
+        if not training:
             self._check_eval()
-            outputs = self._model.eval_step(user_inputs)
+        step = self._model.train_step if training else self._model.eval_step
+        with self._lock:
+            outputs = step(user_inputs)
         if not user_inputs or not all(map(is_ort_value, user_inputs)):
             outputs = [as_array(output) for output in outputs]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def train(self, mode: bool = True) -> Module:
         """Switch to training mode, or to evaluation mode if `mode` is false; return the module."""
-        self.training = mode
+        self.training = as_flag("mode", mode)
         return self
 
     def eval(self) -> Module:
@@ -109,7 +110,8 @@ class Module:
 
     def lazy_reset_grad(self) -> None:
         """Make the next training step overwrite the gradients instead of adding to them."""
-        self._model.lazy_reset_grad()
+        with self._lock:
+            self._model.lazy_reset_grad()
 
     def get_contiguous_parameters(self, trainable_only: bool = False) -> Any:
         """Copy the parameters into one flat buffer, in the order of the training model's inputs.
@@ -125,7 +127,9 @@ class Module:
             `numpy()`, `shape()`, `data_type()` and `device_name()` are its methods.
         """
         self._check("copy the parameters")
-        return contiguous(self._model.read_parameters(trainable_only), self._device)
+        with self._lock:
+            flat = self._model.read_parameters(as_flag("trainable_only", trainable_only))
+        return contiguous(flat, self._device)
 
     def get_parameters_size(self, trainable_only: bool = True) -> int:
         """The number of elements of the parameters.
@@ -133,7 +137,7 @@ class Module:
         Args:
             trainable_only: Whether to leave the frozen parameters out.
         """
-        return self._model.parameters_size(trainable_only)
+        return self._model.parameters_size(as_flag("trainable_only", trainable_only))
 
     def copy_buffer_to_parameters(self, buffer: Any, trainable_only: bool = True) -> None:
         """Set the parameters from one flat buffer.
@@ -145,6 +149,7 @@ class Module:
                 element type. Each parameter gets its own type back.
             trainable_only: Whether the buffer holds the trainable parameters only.
         """
+        trainable_only = as_flag("trainable_only", trainable_only)
         if trainable_only and self._state.nominal:
             raise StateError(
                 "For nominal checkpoint state, all parameters need to be loaded: give a buffer of "
@@ -161,7 +166,8 @@ class Module:
         dtype = self._model.parameters_dtype(trainable_only)
         if flat.dtype != dtype:
             raise StateError(f"Parameters buffer type incorrect: it is {dtype}, not {flat.dtype}.")
-        self._model.write_parameters(flat, trainable_only)
+        with self._lock:
+            self._model.write_parameters(flat, trainable_only)
 
     def export_model_for_inferencing(
         self, inference_model_uri: str | os.PathLike[str], graph_output_names: Sequence[str]
@@ -183,7 +189,8 @@ class Module:
         """
         self._check("export the model")
         path = text_of(inference_model_uri, "inference model")
-        self._model.export_model_for_inferencing(path, graph_output_names)
+        with self._lock:
+            self._model.export_model_for_inferencing(path, graph_output_names)
 
     def input_names(self) -> list[str]:
         """The inputs that a call takes in the present mode; none if there is no such model."""

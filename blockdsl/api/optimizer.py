@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-import math
 import os
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from blockdsl.api.module import Module
 from blockdsl.backend.engines import open_optimizer
 from blockdsl.backend.files import text_of
 from blockdsl.errors import StateError
 
-if TYPE_CHECKING:
-    from blockdsl.api.module import Module
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def as_rate(given: object) -> float:
+    """Return a learning rate as a float that 32 bits hold.
+
+    Raises:
+        StateError: It is no number, or too large.
+    """
+    try:
+        rate = float(given)  # type: ignore[arg-type]
+    except Exception as error:  # `__float__` may raise anything
+        raise StateError(
+            f"A learning rate is a number, got an object of type {type(given).__name__}."
+        ) from error
+    if not abs(rate) <= _LARGEST:
+        raise StateError(f"A learning rate is a finite number of 32 bits, not {rate}.")
+    return rate
 
 
 class Optimizer:
@@ -23,10 +40,13 @@ class Optimizer:
     """
 
     def __init__(self, optimizer_uri: str | os.PathLike[str], module: Module) -> None:
-        if not hasattr(module, "_model"):
+        if not isinstance(module, Module):
             raise StateError(f"An optimizer trains a Module, not a {type(module).__name__}.")
         self._state = module._state._state
-        self._optimizer = open_optimizer(module._model, text_of(optimizer_uri, "optimizer model"))
+        self._lock = module._state._lock
+        path = text_of(optimizer_uri, "optimizer model")
+        with self._lock:
+            self._optimizer = open_optimizer(module._model, path)
 
     def step(self) -> None:
         """Take one step along the gradients. They stay: `Module.lazy_reset_grad` forgets them.
@@ -34,7 +54,8 @@ class Optimizer:
         An optimizer with `ClipGradNorm` in its native form clips them in place, as PyTorch does.
         """
         self._check("take a step")
-        self._optimizer.step()
+        with self._lock:
+            self._optimizer.step()
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Set the learning rate of the steps to come; a checkpoint keeps it.
@@ -43,13 +64,7 @@ class Optimizer:
             learning_rate: The learning rate; runtimes hold it as a 32-bit float.
         """
         self._check("set the learning rate")
-        try:
-            rate = float(learning_rate)
-        except (TypeError, ValueError) as error:
-            raise StateError(f"A learning rate is a number, not {learning_rate!r}.") from error
-        if not math.isfinite(rate):
-            raise StateError(f"A learning rate is a finite number, not {rate}.")
-        self._optimizer.learning_rate = rate
+        self._optimizer.learning_rate = as_rate(learning_rate)
 
     def get_learning_rate(self) -> float:
         """The learning rate of the next step."""

@@ -39,8 +39,10 @@ class Parameter:
         current = self._handle.data
         try:
             array = np.asarray(value)
-        except ValueError as error:
-            raise StateError(f"'{self.name}' cannot be set to {value!r}: {error}.") from error
+        except Exception as error:  # `__array__` may raise anything
+            raise StateError(
+                f"'{self.name}' cannot be set to an object of type {type(value).__name__}: {error}."
+            ) from error
         given = f"Give an array of {current.dtype} and shape {current.shape}."
         if array.shape != current.shape:
             raise StateError(
@@ -92,7 +94,7 @@ class Parameters:
         Parameter(self._state.parameter(name)).data = value
 
     def __contains__(self, name: object) -> bool:
-        return name in self._state.parameter_names()
+        return isinstance(name, str) and name in self._state.parameter_names()
 
     def __iter__(self) -> Iterator[tuple[str, Parameter]]:
         for name in sorted(self._state.parameter_names()):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -42,9 +44,14 @@ def as_stored(name: str, value: object) -> Property:
     )
 
 
-def _float32(value: numbers.Real | int) -> float:
-    with np.errstate(over="ignore"):  # as the format has it: what is too large is infinite
-        return float(np.float32(float(value)))
+def _float32(value: Any) -> float:
+    # As the format has it, what is too large is infinite.
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf if value > 0 else -math.inf
+    with np.errstate(over="ignore"):
+        return float(np.float32(number))
 
 
 class Properties:
@@ -70,7 +77,7 @@ class Properties:
         self._state.properties[name] = as_stored(name, value)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._state.properties
+        return isinstance(name, str) and name in self._state.properties
 
     def __iter__(self) -> Iterator[tuple[str, Property]]:
         return iter(sorted(self._state.properties.items()))

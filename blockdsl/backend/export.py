@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
 from pathlib import Path
 
 import onnx
@@ -138,12 +138,19 @@ def write_model(model: onnx.ModelProto, path: StrPath) -> None:
 
 
 def _check_names(graph: onnx.GraphProto, output_names: Sequence[str]) -> None:
-    if isinstance(output_names, str):
+    if isinstance(output_names, str | bytes):
         raise StateError(
             f"The output names are a list of strings, not a string: write ['{output_names}']."
         )
-    if not isinstance(output_names, Collection | None):
-        raise StateError(f"The output names are a list of strings, not {output_names!r}.")
+    if not isinstance(output_names, Sequence | Set | None):
+        raise StateError(
+            f"The output names are a list of strings, not a {type(output_names).__name__}."
+        )
+    strange = [n for n in output_names or () if not isinstance(n, str)]
+    if strange:
+        raise StateError(
+            f"The output names are a list of strings; a {type(strange[0]).__name__} is among them."
+        )
     if not output_names:
         raise EngineError(
             "Expected a non empty vector of output names: name at least one tensor that the "

@@ -40,7 +40,7 @@ def select_engine(engine: str | None = None, environment: Mapping[str, str] = os
     """
     asked = environment.get(VARIABLE) or None if engine is None else engine
     asked_by = f"{VARIABLE}=" if engine is None else "engine="
-    if asked is not None and asked not in ENGINES:
+    if asked is not None and not (isinstance(asked, str) and asked in ENGINES):
         raise EngineError(
             f"There is no engine {asked_by}{asked!r}. The engines are 'session' (any ONNX Runtime) "
             f"and 'training' (onnxruntime-training). {near(str(asked), ENGINES)}"

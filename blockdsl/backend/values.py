@@ -75,8 +75,13 @@ def flat_array(buffer: Any) -> Array:
     """
     if is_ort_value(buffer):
         return as_array(buffer).reshape(-1)
-    if isinstance(buffer, np.ndarray) or hasattr(buffer, "__array__"):
-        return np.asarray(buffer).reshape(-1)
+    try:
+        if isinstance(buffer, np.ndarray) or hasattr(buffer, "__array__"):
+            return np.asarray(buffer).reshape(-1)
+    except Exception as error:  # `__array__` may raise anything
+        raise StateError(
+            f"The parameter buffer, a {type(buffer).__name__}, does not turn into an array: {error}"
+        ) from error
     raise StateError(
         f"A parameter buffer is an OrtValue or a NumPy array, not a {type(buffer).__name__}."
     )

@@ -17,7 +17,7 @@ from blockdsl.backend.engine import Array, Property
 from blockdsl.backend.files import StrPath
 from blockdsl.backend.session.state import OptimizerState
 from blockdsl.backend.training.native import native, reporting
-from blockdsl.errors import CheckpointError, UnsupportedTypeError
+from blockdsl.errors import CheckpointError, StateError, UnsupportedTypeError
 
 # What the C classes load of frozen parameters; they train float32 alone.
 _LOADABLE = frozenset(
@@ -50,6 +50,15 @@ class TrainingParameter:
 
     @data.setter
     def data(self, value: Array) -> None:
+        if self._native.data.device_name().lower() == "cpu":
+            np.copyto(self.data, value, casting="no")
+            return
+        # The C class copies by a session of the state's module, and dies without one.
+        if not self._state.modules:
+            raise StateError(
+                f"The parameter '{self.name}' lies on a device, and the module that copies to it "
+                "is gone. Set parameters while the module exists."
+            )
         with reporting(f"Setting the parameter '{self.name}'"):
             self._native.copy_from(
                 self._state.native, wrap(np.require(value, requirements=["C", "A"]))._ortvalue
