@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx
 
 from blockdsl.errors import GradientError, UnknownNameError, near
 from blockdsl.gradient.engine import build_gradients
+from blockdsl.gradient.interface import interface_names
 from blockdsl.graph.model import Graph
 
 
 def grad(
-    model: onnx.ModelProto, wrt: Sequence[str] | str, of: str | None = None
+    model: onnx.ModelProto,
+    wrt: Sequence[str] | str,
+    of: str | None = None,
+    *,
+    names: Mapping[str, str] | None = None,
 ) -> onnx.ModelProto:
     """A model that also computes gradients.
 
@@ -22,14 +27,17 @@ def grad(
         wrt: The names of the tensors to differentiate by: inputs, parameters or intermediate
             tensors, all floating-point.
         of: The tensor to differentiate, of one element; the model's first output by default.
+        names: Other names for what is added: `names={"x_grad": "slope"}`.
 
     Returns:
         The model with, after its own outputs, `of` if it is none of them, and then for every name
-        in `wrt` an output `<name>_grad` of its type and shape.
+        in `wrt` an output `<name>_grad` of its type and shape: with a number, `<name>_grad_1`, if
+        the model has an input or output of that name already.
 
     Raises:
         UnknownNameError: The model has no tensor of that name.
-        GradientError: `of` is not a floating-point scalar, or has no gradient by one of `wrt`.
+        GradientError: `of` is not a floating-point scalar, or has no gradient by one of `wrt`, or
+            `names` gives a name that is taken.
 
     Example:
         >>> import blockdsl
@@ -41,10 +49,12 @@ def grad(
         >>> [output.name for output in model.graph.output]
         ['ReduceSum', 'x_grad']
     """
-    graph, outputs, names, (top, *_) = opened(model, wrt, of)
-    gradients = build_gradients(graph, top, names)
+    graph, outputs, inputs, (top, *_) = opened(model, wrt, of)
+    added = interface_names(graph, [f"{x}_grad" for x in inputs], [*inputs, top], names)
+    gradients = build_gradients(graph, top, inputs)
+    graph.rename({gradients[x]: added[f"{x}_grad"] for x in gradients})
     extra = [] if top in outputs else [top]
-    graph.set_outputs([*outputs, *extra, *gradients.values()])
+    graph.set_outputs([*outputs, *extra, *added.values()])
     graph.check()
     return graph.proto
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import onnx
 
 from blockdsl.gradient.engine import build_gradients
+from blockdsl.gradient.interface import interface_names
 from blockdsl.gradient.models import opened
 from blockdsl.graph import activate, op
 from blockdsl.graph.model import Graph
@@ -16,13 +17,21 @@ from blockdsl.graph.value import Value
 Names = Sequence[str] | str
 
 
-def vjp(model: onnx.ModelProto, wrt: Names, of: Names | None = None) -> onnx.ModelProto:
+def vjp(
+    model: onnx.ModelProto,
+    wrt: Names,
+    of: Names | None = None,
+    *,
+    names: Mapping[str, str] | None = None,
+) -> onnx.ModelProto:
     """A model that also multiplies vectors by its Jacobian: `sum_y <cotangent_y, dy/dx>`.
 
     Args:
         model: A model; it is not changed.
         wrt: The tensors x to differentiate by.
         of: The tensors y to differentiate, of any shape; the model's outputs by default.
+        names: Other names for what is added: `names={"x_grad": "slope"}`. Without one, what the
+            model has as an input or output already gets a number: `x_grad_1`.
 
     Returns:
         The model with an input `<y>_cotangent` for each y, of its type and shape, and after its own
@@ -41,14 +50,23 @@ def vjp(model: onnx.ModelProto, wrt: Names, of: Names | None = None) -> onnx.Mod
         >>> [i.name for i in model.graph.input], [o.name for o in model.graph.output]
         (['x', 'Tanh_cotangent'], ['Tanh', 'x_grad'])
     """
-    graph, outputs, names, tops = opened(model, wrt, of)
+    graph, outputs, inputs, tops = opened(model, wrt, of)
+    promised = [*_each(tops, "cotangent"), *_each(inputs, "grad")]
+    added = interface_names(graph, promised, [*inputs, *tops], names)
     with activate(graph):
-        vectors = {y: _vector(graph, y, "cotangent") for y in tops}
-        gradients = build_gradients(graph, _inner(graph, vectors), names)
-    return _closed(graph, [*outputs, *gradients.values()])
+        vectors = {y: _vector(graph, y, added[f"{y}_cotangent"]) for y in tops}
+        gradients = build_gradients(graph, _inner(graph, vectors), inputs)
+        graph.rename({gradients[x]: added[f"{x}_grad"] for x in gradients})
+    return _closed(graph, [*outputs, *(added[name] for name in _each(inputs, "grad"))])
 
 
-def jvp(model: onnx.ModelProto, wrt: Names, of: Names | None = None) -> onnx.ModelProto:
+def jvp(
+    model: onnx.ModelProto,
+    wrt: Names,
+    of: Names | None = None,
+    *,
+    names: Mapping[str, str] | None = None,
+) -> onnx.ModelProto:
     """A model that also multiplies its Jacobian by vectors: `sum_x dy/dx tangent_x`.
 
     It is the gradient, by a cotangent, of the product with that cotangent, which is linear in it.
@@ -57,6 +75,8 @@ def jvp(model: onnx.ModelProto, wrt: Names, of: Names | None = None) -> onnx.Mod
         model: A model; it is not changed.
         wrt: The tensors x to differentiate by.
         of: The tensors y to differentiate, of any shape; the model's outputs by default.
+        names: Other names for what is added: `names={"x_tangent": "slope"}`. Without one, what the
+            model has as an input or output already gets a number: `x_tangent_1`.
 
     Returns:
         The model with an input `<x>_tangent` for each x, of its type and shape, and after its own
@@ -75,25 +95,35 @@ def jvp(model: onnx.ModelProto, wrt: Names, of: Names | None = None) -> onnx.Mod
         >>> [i.name for i in model.graph.input], [o.name for o in model.graph.output]
         (['x', 'x_tangent'], ['Tanh', 'Tanh_tangent'])
     """
-    graph, outputs, names, tops = opened(model, wrt, of)
+    graph, outputs, inputs, tops = opened(model, wrt, of)
+    promised = [*_each(inputs, "tangent"), *_each(tops, "tangent")]
+    added = interface_names(graph, promised, [*inputs, *tops], names)
     with activate(graph):
-        tangents = {x: _vector(graph, x, "tangent") for x in names}
+        tangents = {x: _vector(graph, x, added[f"{x}_tangent"]) for x in inputs}
         # Identity: a cotangent of its own for each y, though constants are shared.
         zeros = {y: op.Identity(zeros_like(graph.value(y))) for y in tops}
-        gradients = build_gradients(graph, _inner(graph, zeros), names)
+        gradients = build_gradients(graph, _inner(graph, zeros), inputs)
         product = _inner(graph, {gradients[x]: tangent for x, tangent in tangents.items()})
         found = build_gradients(graph, product, [str(zero) for zero in zeros.values()])
-        graph.rename({str(found[str(zero)]): f"{y}_tangent" for y, zero in zeros.items()})
-    return _closed(graph, [*outputs, *(f"{y}_tangent" for y in tops)])
+        graph.rename({found[str(zero)]: added[f"{y}_tangent"] for y, zero in zeros.items()})
+    return _closed(graph, [*outputs, *(added[name] for name in _each(tops, "tangent"))])
 
 
-def hvp(model: onnx.ModelProto, wrt: Names, of: str | None = None) -> onnx.ModelProto:
+def hvp(
+    model: onnx.ModelProto,
+    wrt: Names,
+    of: str | None = None,
+    *,
+    names: Mapping[str, str] | None = None,
+) -> onnx.ModelProto:
     """A model that also multiplies its Hessian by vectors: `d/dx sum_z <dy/dz, vector_z>`.
 
     Args:
         model: A model; it is not changed.
         wrt: The tensors x to differentiate by.
         of: The tensor y to differentiate, of one element; the model's first output by default.
+        names: Other names for what is added: `names={"x_grad": "slope"}`. Without one, what the
+            model has as an input or output already gets a number: `x_grad_1`.
 
     Returns:
         The model with an input `<x>_vector` for each x, of its type and shape, and after its own
@@ -112,22 +142,31 @@ def hvp(model: onnx.ModelProto, wrt: Names, of: str | None = None) -> onnx.Model
         >>> [o.name for o in model.graph.output]
         ['ReduceSum', 'x_grad', 'x_hvp']
     """
-    graph, outputs, names, tops = opened(model, wrt, of)
+    graph, outputs, inputs, tops = opened(model, wrt, of)
+    promised = [name for kind in ("vector", "grad", "hvp") for name in _each(inputs, kind)]
+    added = interface_names(graph, promised, [*inputs, *tops], names)
+    first = [added[name] for name in _each(inputs, "grad")]
     with activate(graph):
-        vectors = {x: _vector(graph, x, "vector") for x in names}
-        gradients = build_gradients(graph, tops[0], names)
+        vectors = {x: _vector(graph, x, added[f"{x}_vector"]) for x in inputs}
+        built = build_gradients(graph, tops[0], inputs)
+        graph.rename({built[x]: added[f"{x}_grad"] for x in built})
+        gradients = dict(zip(inputs, first, strict=True))
         product = _inner(graph, {gradients[x]: vector for x, vector in vectors.items()})
         # What the first gradients are must outlive the second pass.
-        graph.set_outputs([*outputs, *gradients.values()])
-        found = build_gradients(graph, product, names)
-        graph.rename({str(found[x]): f"{x}_hvp" for x in names})
-    return _closed(graph, [*outputs, *gradients.values(), *(f"{x}_hvp" for x in names)])
+        graph.set_outputs([*outputs, *first])
+        found = build_gradients(graph, product, inputs)
+        graph.rename({found[x]: added[f"{x}_hvp"] for x in found})
+    return _closed(graph, [*outputs, *first, *(added[name] for name in _each(inputs, "hvp"))])
 
 
-def _vector(graph: Graph, name: str, what: str) -> Value:
+def _each(names: Iterable[str], kind: str) -> list[str]:
+    return [f"{name}_{kind}" for name in names]
+
+
+def _vector(graph: Graph, like: str, name: str) -> Value:
     """An input of the type and shape of a tensor."""
-    found = graph.type_of(name)
-    return graph.add_input(f"{name}_{what}", found.elem_type, found.shape)
+    found = graph.type_of(like)
+    return graph.add_input(name, found.elem_type, found.shape)
 
 
 def _inner(graph: Graph, pairs: Mapping[str, Value]) -> Value:

@@ -32,12 +32,17 @@ class Rewritable(Index):
         self._interned: dict[tuple[Any, ...], str] = {}
 
     def rename(self, names: Mapping[str, str]) -> None:
-        """Give outputs of nodes other names, there and wherever nodes read them."""
+        """Give what nodes and their bodies compute other names, there and wherever it is read."""
+        names = {str(old): str(new) for old, new in names.items()}
         for node in self.proto.graph.node:
             rename_tensors(node, names)
+        for info in self.proto.graph.value_info:
+            info.name = names.get(info.name, info.name)
         for old, new in names.items():
-            self._producers[new] = self._producers.pop(old)
-            self._types[new] = self._types.pop(old)
+            tables: tuple[dict[str, Any], ...] = (self._producers, self._types, self._constants)
+            for table in tables:
+                if old in table:
+                    table[new] = table.pop(old)
             self._tensors.pop(old, None)
             self.names.take(new)
         self._seen = self._counts()

@@ -67,8 +67,8 @@ def rename_tensors(node: NodeProto, names: Mapping[str, str]) -> None:
     for graph in subgraphs(node):
         for child in graph.node:
             rename_tensors(child, names)
-        for output in graph.output:
-            output.name = names.get(output.name, output.name)
+        for declared in (*graph.output, *graph.input, *graph.initializer, *graph.value_info):
+            declared.name = names.get(declared.name, declared.name)
 
 
 def attributes_of(node: NodeProto, function: FunctionProto) -> list[AttributeProto]:
