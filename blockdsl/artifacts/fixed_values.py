@@ -11,8 +11,8 @@ _LARGEST = 2**22
 """Elements up to which all of a tensor is looked at."""
 _COLUMNS = 2048
 _ROWS = 12
-_FILL = -1e3
-"""Masks fill with -1e4, -1e9 or the smallest float what softmax is to leave out."""
+_FILL = -1e2
+"""Masks fill with -100, -1e4, -1e9 or the smallest float what softmax is to leave out."""
 
 
 def is_mask(array: np.ndarray) -> bool:
@@ -79,25 +79,27 @@ def is_filter_bank(array: np.ndarray) -> bool:
     matrix = array.squeeze()
     if matrix.ndim != 2 or not 64 <= matrix.size <= _LARGEST or min(matrix.shape) < 8:
         return False
-    values = matrix.astype(np.float64)
-    return _has_bands(values) or _has_bands(values.T) or _is_quadrature(values)
+    return _has_bands(matrix) or _has_bands(matrix.T) or _is_quadrature(matrix[:, :64])
 
 
-def _has_bands(values: np.ndarray) -> bool:
+def _has_bands(matrix: np.ndarray) -> bool:
     """Whether every row has one run of positive values among zeros, most of several."""
-    inside = values > 0
-    if values.min() < 0 or inside.mean() > 0.5:
+    if matrix[:8].min() < 0 or matrix.min() < 0:
+        return False
+    inside = matrix > 0
+    if inside.mean() > 0.5:
         return False
     edges = np.abs(np.diff(np.pad(inside.astype(np.int8), ((0, 0), (1, 1))), axis=1)).sum(axis=1)
     return bool((edges <= 2).all() and (inside.sum(axis=1) > 1).mean() > 0.5)
 
 
-def _is_quadrature(values: np.ndarray) -> bool:
+def _is_quadrature(matrix: np.ndarray) -> bool:
     """Whether the squares of cosine and sine rows sum to the same window for every frequency."""
-    half, odd = divmod(len(values), 2)
+    half, odd = divmod(len(matrix), 2)
     if odd or half < 4:
         return False
-    power = values[:half] ** 2 + values[half:] ** 2
+    squares = matrix.astype(np.float64) ** 2
+    power = squares[:half] + squares[half:]
     spread = np.abs(power[1:-1] - power[1]).max()
     return bool(power.max() > 0 and spread <= 1e-3 * power.max())
 

@@ -27,7 +27,7 @@ from blockdsl.artifacts.checks import (
 )
 from blockdsl.artifacts.kinds import LossType, OptimType
 from blockdsl.artifacts.parameters import Request, Selection, lift_parameters, resolve
-from blockdsl.artifacts.summary import describe, surprises
+from blockdsl.artifacts.summary import announce, describe, surprises
 from blockdsl.backend import writing
 from blockdsl.backend.files import StrPath, read_model
 from blockdsl.backend.limits import runtime_limits
@@ -53,7 +53,7 @@ from blockdsl.graph.walk import opset_of
 from blockdsl.loss.base import Loss
 from blockdsl.training import Parameters, TrainingBlock
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def generate_artifacts(
@@ -219,7 +219,7 @@ class _Training(TrainingBlock):
             notes = [f"{problem} The artifacts train nothing.", *notes]
         for note in notes:
             warnings.warn(note, BlockWarning, stacklevel=2)
-        log.info("%s", summary[0].upper() + summary[1:])
+        announce(summary)
 
 
 def _check_loss_inputs(loss: Block, inputs: Sequence[str], named: bool) -> None:
@@ -370,7 +370,7 @@ def _staged(target: Path) -> Iterator[Path]:
             if final.is_dir() and not final.is_symlink():
                 _remove_old_checkpoint(final)
             file.replace(final)
-            log.info("Wrote %s", final)
+            _log.info("Wrote %s", final)
     except OSError as error:
         if isinstance(error, BlockError):
             raise

@@ -59,8 +59,10 @@ _ANONYMOUS = re.compile(
     r"(.*/)?(onnx::\w+|\d+|val_\d+|_?(lifted_)?tensor(_constant)?_?\d*|const(ant)?([_./]*\d+)*"
     r"|const_fold_opt__\d+|const__\d+)(_output_\d+)?(:\d+)?"
     r"|.*constant.*|.+_output_\d+|.+\.constant\.\d+"
-    r"|(unsqueeze|expand|view|reshape|transpose|permute|cat|mul|add|sub|div|cos|sin|arange|full"
-    r"|_to_copy|convert_element_type|getitem|select|slice|repeat|clone|stack|pow|neg)(_\d+)?",
+    r"|\w+_default(_\d+)?|(scalar_tensor|lift_fresh_copy|convert_element_type|_to_copy)\w*"
+    r"|(add|alias|arange|cat|clone|cos|detach|div|exp|expand|flip|full|getitem|index|linspace|matmul"
+    r"|mm|mul|neg|ones|permute|pow|repeat|reshape|rsqrt|rsub|select|sigmoid|sin|slice|softmax|sqrt"
+    r"|stack|sub|sum|transpose|unsqueeze|view|zeros)(_\d+)?",
     re.IGNORECASE,
 )
 """How exporters name constants, and what they folded: `val_3`, `/encoder/Constant_output_0`,
@@ -77,6 +79,7 @@ class Role:
         operators: The operators that it ends in.
         values: Number of its values.
         source: The tensor in the model.
+        resembles: The kind of values that a parameter has although nobody trains such: "" for most.
     """
 
     kind: str
@@ -84,6 +87,7 @@ class Role:
     operators: tuple[str, ...]
     values: int
     source: Source
+    resembles: str = ""
 
     @property
     def trained(self) -> bool:
@@ -99,7 +103,8 @@ def roles(model: ModelProto | Graph, weights: Mapping[str, np.ndarray] = {}) -> 
 
     Args:
         model: The model.
-        weights: The values of initializers that lie in other files, as far as they are at hand.
+        weights: The values of initializers that lie in other files, as far as they are at hand, and
+            of inputs that are parameters: those of artifacts.
 
     Returns:
         The roles by names, in the order of the model. A tensor of a body or function has its name
@@ -107,7 +112,7 @@ def roles(model: ModelProto | Graph, weights: Mapping[str, np.ndarray] = {}) -> 
     """
     made = model if isinstance(model, Graph) else None
     proto: ModelProto = model.proto if isinstance(model, Graph) else model
-    flat = steps_of(proto)
+    flat = steps_of(proto, weights)
     flow = Flow(flat)
     names_tell = proto.producer_name == "pytorch"
     found = {}
@@ -160,7 +165,8 @@ class _Decision:
             if kind not in (WEIGHT, EMBEDDING):
                 return None
             kind, reason = INTEGER, f"a {kind} that is stored as integers"
-        return Role(kind, reason, operators, self._source.size, self._source)
+        resembles = self._looks_fixed(16) if kind == WEIGHT else ""
+        return Role(kind, reason, operators, self._source.size, self._source, resembles)
 
     def _verdicts(self, uses: Iterable[Use]) -> Iterator[tuple[str, str, str]]:
         # What a normalisation updates is a statistic, whatever else reads it.
@@ -197,11 +203,13 @@ class _Decision:
         """Return the verdict on a slot that takes a parameter."""
         kind, reason = use.role, f"the {use.role} of {use.op_type}"
         if kind in (WEIGHT, EMBEDDING):
-            if self._test(fixed.is_sinusoid, 16 if kind == WEIGHT else 6):
-                return TABLE, "sines and cosines"
-            if kind == WEIGHT and self._test(fixed.is_filter_bank):
-                return TABLE, "a fixed filter bank"
-            return kind, reason
+            looks_fixed = self._looks_fixed(16 if kind == WEIGHT else 6)
+            # Convolutions with a Fourier basis are how learned front ends begin.
+            return (
+                (TABLE, looks_fixed)
+                if looks_fixed and "Conv" not in use.op_type
+                else (kind, reason)
+            )
         if self._test(fixed.is_mask):
             return MASK, "infinite or huge negative values"
         if kind == TOKEN and self._test(fixed.is_sinusoid):
@@ -209,6 +217,12 @@ class _Decision:
         if not self._named and self._is_neutral(kind):
             return NEUTRAL, "leaves out what the operator requires"
         return kind, reason
+
+    def _looks_fixed(self, least: int) -> str:
+        """Return the way in which the values look like those of no parameter, "" if they do not."""
+        if self._test(fixed.is_sinusoid, least):
+            return "sines and cosines"
+        return "a filter bank" if self._test(fixed.is_filter_bank) else ""
 
     def _is_neutral(self, kind: str) -> bool:
         """Whether a slot has what makes no difference there: exporters fill in ones and zeros."""
@@ -221,7 +235,7 @@ class _Decision:
         kind = BIAS if ARITHMETIC[use.op_type] == ADD else SCALE
         if self._test(fixed.is_mask):
             return MASK, "infinite or huge negative values"
-        neutral = not self._named and self._test(fixed.is_constant, 0.0, 1.0)
+        neutral = self._source.in_node and self._test(fixed.is_constant, 0.0, 1.0)
         is_slot = use.other in _AFTER and self._source.size > 1 and not neutral
         if is_slot and not self._test(fixed.is_sinusoid):
             return kind, f"the {kind} after a {_AFTER[use.other]}"
@@ -249,8 +263,6 @@ class _Decision:
         if self._is_table():
             return TABLE, "sines, cosines or coordinates"
         kind, reason = _AMBIGUOUS.get(use.role) or _AMBIGUOUS.get(use.op_type, _ADDED)
-        if use.role == FILLER and self._test(fixed.is_constant):
-            return CONSTANT, f"what {use.op_type} fills in"
         if self._named or not (
             self._test(fixed.is_constant) or self._test(fixed.is_regular, 2**-6)
         ):

@@ -7,7 +7,7 @@ of scopes. A constant of a function is one tensor, however often the function is
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from onnx import (
     NodeProto,
     SparseTensorProto,
     TensorProto,
+    ValueInfoProto,
     helper,
 )
 
@@ -87,14 +88,18 @@ class Steps:
     inputs: dict[str, int] = field(default_factory=dict)
 
 
-def steps_of(model: ModelProto) -> Steps:
+def steps_of(model: ModelProto, held: Collection[str] = ()) -> Steps:
     """Return the flat form of a model.
+
+    Args:
+        model: The model.
+        held: Inputs whose values are held elsewhere: the parameters of artifacts.
 
     Raises:
         GraphError: A function of the model calls itself.
     """
     check_calls(model)
-    return _Flattening(model).result
+    return _Flattening(model, held).result
 
 
 def constant_tensor(node: NodeProto) -> TensorProto | SparseTensorProto | None:
@@ -137,7 +142,7 @@ class _Scope:
 class _Flattening:
     """The walk that `steps_of` takes."""
 
-    def __init__(self, model: ModelProto) -> None:
+    def __init__(self, model: ModelProto, held: Collection[str]) -> None:
         self.result = Steps()
         self._functions = {(f.domain, f.name): f for f in model.functions}
         self._sources: dict[tuple[str, str], str] = {}
@@ -145,10 +150,19 @@ class _Flattening:
         self._taken = set(names)
         self._repeated = {name for name, count in names.items() if count > 1}
         self._graph(model.graph, _Scope({}))
-        own = self.result.sources
         for value in model.graph.input:
-            if value.name not in own:
-                self.result.inputs[value.name] = value.type.tensor_type.elem_type
+            if value.name not in self.result.sources:
+                self._input(value, model.graph, is_held=value.name in held)
+
+    def _input(self, value: ValueInfoProto, graph: GraphProto, *, is_held: bool) -> None:
+        name, tensor = value.name, value.type.tensor_type
+        if is_held:
+            shape = tuple(dim.dim_value for dim in tensor.shape.dim)
+            self.result.sources[name] = Source(
+                name, tensor.elem_type, shape, None, False, graph, name, None, is_outermost=True
+            )
+        else:
+            self.result.inputs[name] = tensor.elem_type
 
     def _graph(self, graph: GraphProto, scope: _Scope) -> None:
         for tensor in graph.initializer:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from blockdsl.artifacts.parameters import Selection
 from blockdsl.artifacts.roles import INTEGER, UNUSED, Role
 
+_log = logging.getLogger(__name__)
 _LISTED = 5
 
 
@@ -30,7 +32,12 @@ def summarize(trained: Iterable[str], frozen: Iterable[str], found: Mapping[str,
         parts.append(f"frozen: {len(held)} ({_count(sum(held))})")
     idle = {n: r for n, r in shown.items() if r.trained and n not in trained | frozen}
     fixed = {n: r for n, r in shown.items() if not r.trained and n not in trained | frozen}
-    for title, others in (("not trained", idle), ("left as constants", fixed)):
+    odd = {n: r for n, r in shown.items() if r.resembles and n in trained}
+    for title, others in (
+        ("not trained", idle),
+        ("left as constants", fixed),
+        ("trained although fixed by their looks (frozen_params leaves them out)", odd),
+    ):
         if others:
             parts.append(f"{title}: {_list(others)}")
     return "; ".join(parts)
@@ -41,6 +48,11 @@ def describe(selection: Selection, made: Iterable[str] = ()) -> str:
     own = set(made)
     found = {name: role for name, role in selection.roles.items() if name not in own}
     return summarize(selection.trained, selection.frozen, found)
+
+
+def announce(text: str) -> None:
+    """Log a line about a selection."""
+    _log.info("%s", text[0].upper() + text[1:])
 
 
 def surprises(selection: Selection) -> list[str]:

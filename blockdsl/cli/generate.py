@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from blockdsl.artifacts import LossType, OptimType, generate_artifacts
+from blockdsl.artifacts import LossType, OptimType, generate_artifacts, summary
 from blockdsl.cli.app import app, console
 from blockdsl.cli.blocks import block_of
 
@@ -64,18 +67,41 @@ def generate(
     ] = None,
 ) -> None:
     """Write what trains MODEL: training, evaluation and optimizer models and a checkpoint."""
-    generate_artifacts(
-        model,
-        requires_grad=train,
-        frozen_params=freeze,
-        loss=block_of(loss, LOSSES, "--loss"),
-        optimizer=block_of(optimizer, OPTIMIZERS, "--optimizer"),
-        artifact_directory=output,
-        prefix=prefix,
-        ort_format=ort,
-        custom_op_library=custom_op_library,
-        additional_output_names=output_name,
-        nominal_checkpoint=nominal,
-        loss_input_names=loss_input,
-    )
+    with _printed_summary():
+        generate_artifacts(
+            model,
+            requires_grad=train,
+            frozen_params=freeze,
+            loss=block_of(loss, LOSSES, "--loss"),
+            optimizer=block_of(optimizer, OPTIMIZERS, "--optimizer"),
+            artifact_directory=output,
+            prefix=prefix,
+            ort_format=ort,
+            custom_op_library=custom_op_library,
+            additional_output_names=output_name,
+            nominal_checkpoint=nominal,
+            loss_input_names=loss_input,
+        )
     console.print(f"Wrote the artifacts to {output}. Look at them: blockdsl info {output}")
+
+
+class _Printer(logging.Handler):
+    """Prints log records like other output of a command."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record."""
+        console.print(record.getMessage(), markup=False)
+
+
+@contextmanager
+def _printed_summary() -> Iterator[None]:
+    """Print the line about what is trained."""
+    log, printer = logging.getLogger(summary.__name__), _Printer()
+    level = log.level
+    log.addHandler(printer)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(printer)
+        log.setLevel(level)

@@ -7,19 +7,27 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import onnx
 import typer
 
 from blockdsl import __version__
+from blockdsl.artifacts.roles import Role, roles
+from blockdsl.artifacts.summary import summarize
 from blockdsl.backend import checkpoint as codec
 from blockdsl.backend.files import is_ort_format, read_model
 from blockdsl.backend.select import describe
+from blockdsl.backend.weights import read_mapped
 from blockdsl.cli.app import app, console
 from blockdsl.errors import ArtifactError, ModelFileError
 from blockdsl.graph.layout import ACCUMULATED, BUFFER, RESET
+from blockdsl.graph.sparse import densify
 from blockdsl.graph.tensor import TensorType, elem_type_of
 
 Rows = Iterable[tuple[str, ...]]
+
+_OWN_CONSTANTS = "constant/"
+"""How the names of the constants begin that a loss brings along."""
 
 
 @app.command()
@@ -42,7 +50,7 @@ def info(
             f"at the .onnx file that it was made from."
         )
     else:
-        _print_model(read_model(path, weights=False))
+        _print_model(*read_mapped(path))
 
 
 def _print_installation() -> None:
@@ -92,18 +100,50 @@ def _print_artifacts(folder: Path) -> None:
             nodes = read_model(optimizer, weights=False).graph.node
             _print_section("optimizer", [(", ".join(node.op_type for node in nodes),)])
         _print_checkpoint(state)
+        evaluation = folder / f"{prefix}eval_model.onnx"
+        if evaluation.is_file():
+            _print_what_is_trained(evaluation, state)
 
 
-def _print_model(model: onnx.ModelProto) -> None:
-    graph = model.graph
-    parameters = {t.name: TensorType(t.data_type, tuple(t.dims)) for t in graph.initializer}
+def _print_what_is_trained(path: Path, state: codec.Checkpoint) -> None:
+    model, outer = read_mapped(path)
+    found = roles(model, {**outer, **state.trainable, **state.frozen})
+    own = {name: role for name, role in found.items() if not name.startswith(_OWN_CONSTANTS)}
+    _print_summary(state.trainable, state.frozen, own)
+
+
+def _print_model(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None:
+    graph, found = model.graph, roles(model, weights)
+    densify(model)
+    held = {t.name: TensorType(t.data_type, tuple(t.dims)) for t in graph.initializer}
+    inner = {
+        name: TensorType(role.source.elem_type, role.source.shape)
+        for name, role in found.items()
+        if name not in held and (role.trained or role.values > 1)
+    }
     console.print(f"{graph.name or 'model'} ({_versions(model)}, {len(graph.node)} nodes)")
-    _print_section("inputs", _typed(i for i in graph.input if i.name not in parameters))
+    _print_section("inputs", _typed(i for i in graph.input if i.name not in held))
     _print_section("outputs", _typed(graph.output))
-    _print_section(
-        f"initializers: {len(parameters)}, {_count(parameters.values()):,} values",
-        [(name, str(kind)) for name, kind in parameters.items()],
-    )
+    for title, kinds in (
+        ("initializers", held),
+        ("tensors in Constant nodes, bodies and functions", inner),
+    ):
+        _print_section(
+            f"{title}: {len(kinds)}, {_count(kinds.values()):,} values",
+            [(name, str(kind), _purpose(found.get(name))) for name, kind in kinds.items()],
+        )
+    _print_summary((name for name, role in found.items() if role.trained), (), found)
+
+
+def _purpose(role: Role | None) -> str:
+    return "" if role is None else f"{role.kind}: {role.reason}"
+
+
+def _print_summary(
+    trained: Iterable[str], frozen: Iterable[str], found: Mapping[str, Role]
+) -> None:
+    if found:
+        console.print(f"training: {summarize(trained, frozen, found)}", markup=False)
 
 
 def _print_checkpoint(state: codec.Checkpoint) -> None:

@@ -170,10 +170,19 @@ def explain_blocked(graph: Graph, of: str, wrt: Sequence[str], path: Sequence[No
         )
 
 
-def blocking_nodes(graph: Graph, of: str, names: Iterable[str]) -> dict[str, NodeProto]:
-    """Return, for tensors that another depends on, the first node without a derivative between."""
+def blocking_nodes(
+    graph: Graph, of: str, names: Iterable[str], *, with_casts: bool = False
+) -> dict[str, NodeProto]:
+    """Return, for tensors that another depends on, the first node without a derivative between.
+
+    Args:
+        graph: The graph.
+        of: The tensor that depends on them.
+        names: The tensors.
+        with_casts: Whether nodes count, too, whose outputs are integers or booleans.
+    """
     needed = _ancestors(graph, of)
-    found = {name: _first_stop(graph, name, needed) for name in names if name in needed}
+    found = {n: _first_stop(graph, n, needed, with_casts=with_casts) for n in names if n in needed}
     return {name: node for name, node in found.items() if node is not None}
 
 
@@ -185,11 +194,12 @@ def _ancestors(graph: Graph, of: str) -> set[str]:
     return needed
 
 
-def _first_stop(graph: Graph, name: str, needed: set[str]) -> NodeProto | None:
+def _first_stop(graph: Graph, name: str, needed: set[str], *, with_casts: bool) -> NodeProto | None:
     reached = {name}
     for node in _nodes(graph.scopes):
         if not reached.isdisjoint(inputs_of(node)) and any(o in needed for o in node.output):
-            if stops(node):
+            carried = [o for o in node.output if o and carries(graph, o)]
+            if stops(node) or (with_casts and not carried):
                 return node
-            reached.update(o for o in node.output if o and carries(graph, o))
+            reached.update(carried)
     return None

@@ -54,7 +54,8 @@ def reach(graph: Graph, of: str, names: Sequence[str]) -> Reach:
                 blocked.setdefault(name, node)
     free = [name for name in names if name not in blocked]
     reached = influences(graph, of, free)
-    blocked |= blocking_nodes(graph, of, set(free).difference(reached))
+    lost = set(free).difference(reached)
+    blocked |= blocking_nodes(graph, of, lost, with_casts=True)
     return Reach(reached, {name: blocked[name] for name in names if name in blocked})
 
 
