@@ -175,7 +175,7 @@ class Flow:
             return [Use(ANGLE, op_type)]
         if constant and (role == WEIGHT or op_type in ARITHMETIC):
             return {use._replace(combined=op_type) for use in result}
-        if role == WEIGHT and self._turns_positions(step, slot, result):
+        if (role == WEIGHT or op_type == "Mul") and self._turns_positions(step, slot, result):
             return [Use(ANGLE, op_type)]
         if role is not None and not (constant and role == EMBEDDING):
             return [Use(role, op_type)]
