@@ -13,9 +13,9 @@ from onnx import ModelProto, NodeProto
 from blockdsl.artifacts.lifting import lift
 from blockdsl.artifacts.roles import CONSTANT, PREPROCESSING, Role, roles
 from blockdsl.artifacts.slots import STATISTIC
-from blockdsl.errors import ArtifactError, BlockWarning, UnknownNameError, near
+from blockdsl.errors import ArtifactError, BlockWarning, GradientError, UnknownNameError, near
 from blockdsl.gradient import influences
-from blockdsl.gradient.reach import reach
+from blockdsl.gradient.reach import before_integers, reach
 from blockdsl.graph.model import Graph
 from blockdsl.graph.sparse import densify
 from blockdsl.graph.tensor import FLOATS
@@ -104,6 +104,7 @@ def resolve(
     Raises:
         UnknownNameError: A name or glob of `requires_grad` matches nothing.
         ArtifactError: A name is both trained and frozen, or cannot be trained.
+        GradientError: A name is before a quantised product.
     """
     found = roles(graph, weights)
     frozen = _frozen(request.frozen_params, graph, found)
@@ -120,6 +121,11 @@ def resolve(
         raise ArtifactError(
             f"A parameter cannot be frozen and require gradient computation at the same time "
             f"{set(both)}: name it in requires_grad or in frozen_params."
+        )
+    for name, node in before_integers(graph, loss, trained).items():
+        raise GradientError(
+            f"requires_grad: {name!r} reaches the loss through {node.op_type} (node "
+            f"{node.name!r}), which has no gradient. Train the model before it is quantised."
         )
     return Selection(trained, frozen, found)
 

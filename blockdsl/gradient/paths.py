@@ -181,13 +181,14 @@ def blocking_nodes(
         names: The tensors.
         with_casts: Whether nodes count, too, whose outputs are integers or booleans.
     """
-    needed = _ancestors(graph, of)
+    needed = ancestors(graph, [of])
     found = {n: _first_stop(graph, n, needed, with_casts=with_casts) for n in names if n in needed}
     return {name: node for name, node in found.items() if node is not None}
 
 
-def _ancestors(graph: Graph, of: str) -> set[str]:
-    needed = {of}
+def ancestors(graph: Graph, names: Iterable[str]) -> set[str]:
+    """Return the tensors that some tensors depend on, in whatever way, and these themselves."""
+    needed = set(names)
     for node in reversed([*_nodes(graph.scopes)]):
         if any(output in needed for output in node.output):
             needed.update(inputs_of(node))
@@ -199,7 +200,7 @@ def _first_stop(graph: Graph, name: str, needed: set[str], *, with_casts: bool) 
     for node in _nodes(graph.scopes):
         if not reached.isdisjoint(inputs_of(node)) and any(o in needed for o in node.output):
             carried = [o for o in node.output if o and carries(graph, o)]
-            if stops(node) or (with_casts and not carried):
+            if stops(node) or (with_casts and needed.isdisjoint(carried)):
                 return node
             reached.update(carried)
     return None

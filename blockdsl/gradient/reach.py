@@ -9,6 +9,7 @@ from onnx import NodeProto
 
 from blockdsl.gradient.functions import expanded
 from blockdsl.gradient.paths import (
+    ancestors,
     blocking_nodes,
     check,
     domain_of,
@@ -19,6 +20,8 @@ from blockdsl.gradient.paths import (
 from blockdsl.gradient.registry import rule_of
 from blockdsl.graph.model import Graph
 from blockdsl.graph.walk import all_nodes, inputs_of, subgraphs
+
+_INTEGER_PRODUCTS = frozenset({"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"})
 
 
 class Reach(NamedTuple):
@@ -47,7 +50,7 @@ def reach(graph: Graph, of: str, names: Sequence[str]) -> Reach:
         GradientError: `of` is not a floating-point scalar.
     """
     check(graph, of, (), None)
-    blocked: dict[str, NodeProto] = {}
+    blocked = before_integers(graph, of, names)
     for node in path_between(graph, [of], names):
         if not _has_gradient(graph, node):
             for name in _before(graph, node, names):
@@ -59,11 +62,33 @@ def reach(graph: Graph, of: str, names: Sequence[str]) -> Reach:
     return Reach(reached, {name: blocked[name] for name in names if name in blocked})
 
 
+def before_integers(graph: Graph, of: str, names: Iterable[str]) -> dict[str, NodeProto]:
+    """Return the tensors that a quantised product is computed from, and the node of one.
+
+    The scale that such a product is multiplied by has a derivative, the product has none: what is
+    left of the gradient by anything before it is wrong.
+
+    Args:
+        graph: The graph.
+        of: The tensor that is differentiated.
+        names: The tensors to look at.
+    """
+    needed = ancestors(graph, [of])
+    nodes = [
+        node
+        for scope in graph.scopes
+        for node in scope.proto.graph.node
+        if node.op_type in _INTEGER_PRODUCTS and not needed.isdisjoint(node.output)
+    ]
+    before = ancestors(graph, (name for node in nodes for name in node.input))
+    return {name: nodes[0] for name in names if name in before} if nodes else {}
+
+
 def _before(graph: Graph, node: NodeProto, names: Iterable[str]) -> set[str]:
     """Return those of some tensors that a node depends on by way of derivatives."""
     inputs = list(inputs_of(node))
     path = path_between(graph, inputs, list(names))
-    return set(names).intersection(inputs, *(inputs_of(other) for other in path))
+    return set(names) & set(inputs).union(*(inputs_of(other) for other in path))
 
 
 def _has_gradient(graph: Graph, node: NodeProto) -> bool:
