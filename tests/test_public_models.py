@@ -1,4 +1,4 @@
-"""Models of public wheels train with default arguments: `pytest -m nightly tests/test_public_models.py`."""
+"""Models of public wheels train with default arguments (marked nightly)."""
 
 import pytest
 

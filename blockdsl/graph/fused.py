@@ -17,6 +17,9 @@ Types = Mapping[str, TypeProto]
 TypeRule = Callable[[NodeProto, Types], list[TypeProto]]
 Row = tuple[str, str, str, TypeRule]
 
+STATISTIC = "S"
+"""Kind of outputs that are float32 whatever the type of the inputs."""
+
 
 def _first(node: NodeProto, types: Types) -> list[TypeProto]:
     return [types[node.input[0]]]
@@ -139,13 +142,13 @@ TABLE: dict[str, Row] = {
     ),
     "SkipLayerNormalization": (
         "input skip gamma beta? bias?",
-        "output mean? inv_std_var? input_skip_bias_sum?",
+        "output mean?:S inv_std_var?:S input_skip_bias_sum?",
         "epsilon",
         _statistics(0),
     ),
     "SkipSimplifiedLayerNormalization": (
         "input skip gamma bias?",
-        "output mean? inv_std_var? input_skip_bias_sum?",
+        "output mean?:S inv_std_var?:S input_skip_bias_sum?",
         "epsilon",
         _statistics(0),
     ),
@@ -196,10 +199,10 @@ TABLE: dict[str, Row] = {
 """The operators of `com.microsoft`."""
 
 DEFAULT_DOMAIN: dict[str, Row] = {
-    "LayerNormalization": ("X Scale B?", "Y Mean? InvStdDev?", "", _statistics()),
+    "LayerNormalization": ("X Scale B?", "Y Mean?:S InvStdDev?:S", "", _statistics()),
     "SimplifiedLayerNormalization": (
         "X scale",
-        "Y inv_std_var?",
+        "Y inv_std_var?:S",
         "axis epsilon stash_type",
         _statistics(),
     ),

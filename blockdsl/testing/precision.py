@@ -15,8 +15,10 @@ from onnx import (
     numpy_helper,
 )
 
-from blockdsl.graph.schema import newest
+from blockdsl.graph.fused import STATISTIC
+from blockdsl.graph.microsoft import operator
 from blockdsl.graph.tensor import FLOATS, np_dtype
+from blockdsl.graph.walk import opset_of
 
 
 def in_precision(model: ModelProto, elem_type: int) -> ModelProto:
@@ -40,31 +42,36 @@ def in_precision(model: ModelProto, elem_type: int) -> ModelProto:
     """
     copy = ModelProto()
     copy.CopyFrom(model)
-    _convert_graph(copy.graph, elem_type)
+    opset = opset_of(model) or 1
+    _convert_graph(copy.graph, elem_type, opset)
     for function in copy.functions:
-        _convert_nodes(function.node, elem_type, set())
+        _convert_nodes(function.node, elem_type, set(), opset)
         for value in function.value_info:
             _convert_type(value.type, elem_type)
     return copy
 
 
-def _convert_graph(graph: GraphProto, elem_type: int) -> None:
-    fixed = _fixed_tensors(graph.node)
+def _convert_graph(graph: GraphProto, elem_type: int, opset: int) -> None:
+    fixed = _fixed_tensors(graph.node, opset)
     for value in (*graph.input, *graph.output, *graph.value_info):
         if value.name not in fixed:
             _convert_type(value.type, elem_type)
     for tensor in graph.initializer:
         if tensor.name not in fixed:
             _convert_tensor(tensor, elem_type)
-    _convert_nodes(graph.node, elem_type, fixed)
+    _convert_nodes(graph.node, elem_type, fixed, opset)
 
 
-def _fixed_tensors(nodes: Iterable[NodeProto]) -> set[str]:
-    """The tensors that some operator takes, or gives, as float32 whatever its other floats are."""
-    fixed = set()
+def _fixed_tensors(nodes: Iterable[NodeProto], opset: int) -> set[str]:
+    """Return the tensors that an operator takes or returns as float32, whatever its other types."""
+    fixed = set[str]()
     for node in nodes:
-        form = newest(node.op_type, node.domain)
-        if form is None or form.schema is None:
+        form = operator(node.op_type, opset, node.domain)
+        if form is None:
+            continue
+        if form.schema is None:
+            outputs = zip(node.output, form.outputs, strict=False)
+            fixed.update(name for name, parameter in outputs if parameter.type == STATISTIC)
             continue
         for name, parameter in zip(node.input, form.inputs, strict=False):
             if parameter.type == "tensor(float)":
@@ -76,7 +83,7 @@ def _fixed_tensors(nodes: Iterable[NodeProto]) -> set[str]:
     return fixed
 
 
-def _convert_nodes(nodes: Iterable[NodeProto], elem_type: int, fixed: set[str]) -> None:
+def _convert_nodes(nodes: Iterable[NodeProto], elem_type: int, fixed: set[str], opset: int) -> None:
     for node in nodes:
         if node.op_type == "Constant" and node.output[0] in fixed:
             continue
@@ -84,7 +91,7 @@ def _convert_nodes(nodes: Iterable[NodeProto], elem_type: int, fixed: set[str]) 
             if attribute.type == AttributeProto.TENSOR:
                 _convert_tensor(attribute.t, elem_type)
             elif attribute.type == AttributeProto.GRAPH:
-                _convert_graph(attribute.g, elem_type)
+                _convert_graph(attribute.g, elem_type, opset)
             elif attribute.name in _TYPE_ATTRIBUTES and attribute.i in FLOATS:
                 attribute.i = elem_type
         if node.op_type == "Constant":

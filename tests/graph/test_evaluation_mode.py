@@ -1,7 +1,7 @@
 """Evaluation mode: which outputs, inputs and attributes the nodes of evaluation models have.
 
-The attribute `training_mode` of BatchNormalization used to be removed: readers of evaluation models,
-the tests of onnxruntime-training among them, look for it and expect 0.
+The attribute `training_mode` of BatchNormalization used to be removed: readers of evaluation
+models, the tests of onnxruntime-training among them, look for it and expect 0.
 """
 
 import onnx
