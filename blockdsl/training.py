@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto
 
-from blockdsl.blocks.block import Block, ModelBlock, as_names
+from blockdsl.blocks.block import Block, ModelBlock, output_names
 from blockdsl.errors import BlockWarning, GradientError, GraphError
 from blockdsl.functional.model_functions import FLAG, FLOAT, functions_for, model_function
 from blockdsl.gradient import build_gradients
@@ -129,7 +129,7 @@ class TrainingBlock(Block):
         graph = current()
         expand_calls(graph, ("BatchNormalization", "Dropout"))  # what the two models differ in
         built = super().__call__(*args, **kwargs)
-        outputs = as_names(built)
+        outputs = output_names(built)
         graph.set_outputs(outputs)
         trained = [name for name, on in self._marks.items() if on]
         statistics = _statistics(graph)

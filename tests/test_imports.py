@@ -18,6 +18,7 @@ LAYERS = {
     # layer: those right below it; what is below those may be imported too
     "errors": [],
     "graph": ["errors"],
+    "_graph_utils": ["graph"],
     "functional": ["graph"],
     "blocks": ["functional"],
     "gradient": ["functional"],

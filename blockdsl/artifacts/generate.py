@@ -92,9 +92,11 @@ def generate_artifacts(
         prefix: What the names of the files begin with.
         ort_format: Whether to write `.ort` files beside the `.onnx` files.
         custom_op_library: The library of the custom operators that the model uses.
-        additional_output_names: Tensors that the models put out after the loss.
+        additional_output_names: Tensors that the models put out after the loss, each once.
         nominal_checkpoint: Whether to write a checkpoint without the values, too.
-        loss_input_names: The tensors that the loss takes, if not the outputs of the model.
+        loss_input_names: The tensors that the loss takes, if not the outputs of the model. The
+            names of its targets may follow, `["scores", "target"]`: the loss adds an input for each
+            that the model does not have.
 
     Raises:
         ArtifactError: The arguments do not fit each other or the model.
@@ -180,16 +182,17 @@ class _Training(TrainingBlock):
 
     def build(self, *outputs: str) -> Any:
         graph = current()
-        for name in (*self._loss_inputs, *self._extra):
-            if name not in graph:
-                raise UnknownNameError(
-                    f"The provided name {name} is not a graph value info or a graph output. "
-                    f"{near(name, list(graph.known_names()))}"
-                )
         inputs = self._loss_inputs or outputs
         _check_loss_inputs(self._loss, inputs, bool(self._loss_inputs))
         with graph.names.root():
-            made = as_names(self._loss(*inputs))
+            try:
+                made = as_names(self._loss(*inputs))
+            except UnknownNameError:
+                _check_names(graph, self._loss_inputs, "loss_input_names")
+                raise
+        # The loss adds inputs for its targets: all names are known only now.
+        _check_names(graph, self._loss_inputs, "loss_input_names")
+        _check_names(graph, self._extra, "additional_output_names")
         chosen = resolve(graph, made[0], self._request, self._weights)
         self._report(chosen, made[0], graph)
         check_training_names(graph.known_names(), chosen.trained)
@@ -199,7 +202,7 @@ class _Training(TrainingBlock):
             self.requires_grad(name)
         for name in chosen.frozen:
             self.requires_grad(name, False)
-        return (*made, *self._extra)
+        return tuple(dict.fromkeys((*made, *self._extra)))
 
     def _report(self, chosen: Selection, loss: str, graph: Graph) -> None:
         """Say what is trained.
@@ -220,6 +223,15 @@ class _Training(TrainingBlock):
         for note in notes:
             warnings.warn(note, BlockWarning, stacklevel=2)
         announce(summary)
+
+
+def _check_names(graph: Graph, names: Sequence[str], argument: str) -> None:
+    for name in names:
+        if name not in graph:
+            raise UnknownNameError(
+                f"{argument}: The provided name {name} is not a graph value info or a graph "
+                f"output. {near(name, list(graph.known_names()))}"
+            )
 
 
 def _check_loss_inputs(loss: Block, inputs: Sequence[str], named: bool) -> None:

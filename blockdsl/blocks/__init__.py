@@ -41,6 +41,7 @@ from blockdsl.blocks.elementwise import (
 from blockdsl.blocks.linalg import Gemm, Linear, MatMul
 from blockdsl.blocks.nn import Conv, Dropout, Embedding, LogSoftmax, Softmax
 from blockdsl.blocks.normalization import BatchNorm, LayerNorm
+from blockdsl.blocks.operator import _BinaryOp, _UnaryOp  # noqa: F401 (bases of custom blocks)
 from blockdsl.blocks.pooling import AveragePool, GlobalAveragePool, MaxPool
 from blockdsl.blocks.reduction import ReduceAllL2, ReduceMax, ReduceMean, ReduceMin, ReduceSum
 from blockdsl.blocks.shape import (

@@ -173,7 +173,7 @@ class ModelBlock(Block):
         """Run `build` and make what it returns the outputs of the model."""
         built = super().__call__(*args, **kwargs)
         graph = current()
-        graph.set_outputs(as_names(built))
+        graph.set_outputs(output_names(built))
         self._graph = graph.fork()
         return built
 
@@ -208,6 +208,22 @@ def as_names(built: Any) -> list[str]:
             f"tuple, list or dictionary of tensors."
         )
     return [str(name) for name in names]
+
+
+def output_names(built: Any) -> list[str]:
+    """Return what a `build` returned as the names of the model's outputs.
+
+    Raises:
+        GraphError: It is not made of tensors, or has one of them twice.
+    """
+    names = as_names(built)
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise GraphError(
+                f"build() returned {name!r} twice, and the outputs of a model have different "
+                f"names: return it once, or the second time as blockdsl.op.Identity({name!r})."
+            )
+    return names
 
 
 def _no_attribute(block: Block, name: str, graph: Graph | None, path: str | None) -> str:

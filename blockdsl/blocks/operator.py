@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from blockdsl.blocks.block import Block
 from blockdsl.graph.context import current
+from blockdsl.graph.op import op
 from blockdsl.graph.value import Operand, Value
 
 
@@ -82,6 +83,42 @@ class Variadic(OperatorBlock):
             The result.
         """
         return self.emit(*input_names)
+
+
+class _UnaryOp(Block):
+    """An operator of one input, by its name: a base class of onnxblock that custom blocks extend.
+
+    Args:
+        op_name: The operator.
+        **attributes: Its attributes.
+    """
+
+    def __init__(self, op_name: str, **attributes: Any) -> None:
+        super().__init__()
+        self._op_name = op_name
+        self._attributes = attributes
+
+    def build(self, input_name: Operand) -> Value:
+        """Apply the operator."""
+        applied: Value = getattr(op, self._op_name)(input_name, **self._attributes)
+        return applied
+
+
+class _BinaryOp(Block):
+    """An operator of two inputs, by its name: a base class of onnxblock that custom blocks extend.
+
+    Args:
+        op_name: The operator.
+    """
+
+    def __init__(self, op_name: str) -> None:
+        super().__init__()
+        self._op_name = op_name
+
+    def build(self, input_name1: Operand, input_name2: Operand) -> Value:
+        """Apply the operator."""
+        applied: Value = getattr(op, self._op_name)(input_name1, input_name2)
+        return applied
 
 
 def value_of(given: str) -> Value:

@@ -193,7 +193,9 @@ def adopt(
             "Base onnx model already exists. Cannot create multiple ModelAccessors: close the "
             "open `with blockdsl.base(...)` before opening another."
         )
-    with activate(Graph(model, model_path)) as graph, onnxblock.lend(lambda: current().proto):
+    graph = Graph(model, model_path)
+    graph.opened_with = frozenset(graph.known_names())
+    with activate(graph), onnxblock.lend(lambda: current().proto):
         yield ModelHandle(graph)
 
 

@@ -49,7 +49,10 @@ def _shape(name: str, given: Any) -> Shape:
 
 
 def input_like(like: str, name: str, dtype: Any = None) -> Value:
-    """The input of that name, added with the type and shape of another tensor if there is none.
+    """Add an input with the type and shape of another tensor, or return the one added before.
+
+    Blocks of one model share the inputs that they add. A tensor that the model had when it was
+    opened is not taken: name it where it is wanted.
 
     Args:
         like: The tensor to take the type and shape of.
@@ -61,7 +64,8 @@ def input_like(like: str, name: str, dtype: Any = None) -> Value:
 
     Raises:
         UnknownNameError: There is no tensor `like`.
-        GraphError: There is a tensor `name`, of another type or shape.
+        GraphError: The model had a tensor `name` when it was opened, or a block has added one of
+            another type or shape.
 
     Example:
         >>> import blockdsl
@@ -81,7 +85,26 @@ def input_like(like: str, name: str, dtype: Any = None) -> Value:
         )
     found = graph.type_of(like)
     wanted = found if dtype is None else TensorType(elem_type_of(dtype), found.shape)
+    if is_own(name):
+        raise GraphError(
+            f"The model has {own_tensor(name)}, and an input like {str(like)!r} was to be added "
+            f"under that name. Give the input another name; or, if that tensor is meant, write its "
+            f"name where the input was to go."
+        )
     return input_of(name, wanted, f"an input like {like!s} has", "Give the input another name.")
+
+
+def is_own(name: str) -> bool:
+    """Whether the model had a tensor of that name when it was opened."""
+    return name in current().scopes[0].opened_with
+
+
+def own_tensor(name: str) -> str:
+    """Describe a tensor that the model had when it was opened, for error messages."""
+    graph = current()
+    kind = "an input" if name in graph.user_inputs() else "a tensor"
+    kind = "an output" if any(o.name == name for o in graph.proto.graph.output) else kind
+    return f"{kind} {str(name)!r} of its own, {graph.type_of(name)}"
 
 
 def input_of(

@@ -34,6 +34,8 @@ class Graph(Rewritable):
         """The graph around this one, if it is the body of a loop or branch."""
         super().__init__(proto)
         self.path = path
+        self.opened_with: frozenset[str] = frozenset()
+        """The tensors that the model had when the user opened it, before any block was built."""
         self.sources: dict[str, str] = {}
         """Of a body: the tensor around it that an input starts from, or is a slice of."""
         self.parameters: list[str] = []

@@ -9,10 +9,14 @@ import numpy as np
 
 from blockdsl.blocks.block import Block
 from blockdsl.blocks.operator import value_of
-from blockdsl.errors import LossError
-from blockdsl.graph.inputs import input_of
+from blockdsl.errors import GraphError, LossError
+from blockdsl.graph.inputs import input_of, is_own, own_tensor
 from blockdsl.graph.tensor import TensorType
 from blockdsl.graph.value import Value
+
+
+class DefaultName(str):
+    """The name of a target that the caller did not name."""
 
 
 class Loss(Block):
@@ -54,23 +58,25 @@ class Loss(Block):
             A tensor of the shape of the prediction.
         """
 
-    def build(self, loss_input_name: str, target_name: str = "target") -> Value:
+    def build(self, loss_input_name: str, target_name: str = DefaultName("target")) -> Value:
         """Append the loss to the model under construction.
 
         Args:
             loss_input_name: The prediction.
             target_name: The target; an input of that name, of the type and shape of the
-                prediction, is added if the model has no such tensor.
+                prediction, is added if the model has no such tensor. The default name is never
+                that of a tensor which the model had when it was opened.
 
         Returns:
             The loss: a scalar, or of the prediction's shape with the reduction "none".
 
         Raises:
-            LossError: The prediction is no floating-point tensor.
-            GraphError: There is a target, of another type or shape.
+            LossError: The prediction is no floating-point tensor, or is its own target.
+            GraphError: There is a target, of another type or shape, or the model had a tensor of
+                the default name.
         """
         prediction = self.checked(loss_input_name)
-        target = self.given(target_name, prediction.type, f"target_name='{target_name}2'")
+        target = self.target_of(prediction, target_name, prediction.type, "target_name")
         return self.reduce(self.elementwise(prediction, target))
 
     def reduce(self, losses: Value, weights: Value | None = None) -> Value:
@@ -108,10 +114,40 @@ class Loss(Block):
             )
         return prediction
 
-    def given(self, name: str, wanted: TensorType, rename: str, broadcast: bool = True) -> Value:
-        """The target: the tensor of that name, or a new input."""
-        loss = type(self).__name__
-        advice = f"If that is another target, name this one: {rename}."
+    def target_of(
+        self,
+        prediction: Value,
+        name: str,
+        wanted: TensorType,
+        argument: str,
+        *,
+        broadcast: bool = True,
+        hint: str = "",
+    ) -> Value:
+        """Return the target: the tensor of that name, or a new input.
+
+        Args:
+            prediction: The prediction that it is compared with.
+            name: Its name, a `DefaultName` if the caller gave none.
+            wanted: The type that it must have.
+            argument: The argument of `build` that names it, for error messages.
+            broadcast: Whether a computed target may broadcast to that type.
+            hint: Further advice on a target of another type.
+        """
+        loss, rename = type(self).__name__, f"{argument}='{name}2'"
+        if name == prediction:
+            raise LossError(
+                f"{loss} would compare {str(name)!r} with itself. Name the target: {rename}, or in "
+                f"generate_artifacts loss_input_names=['{prediction!s}', '{name}2']."
+            )
+        if isinstance(name, DefaultName) and is_own(name):
+            raise GraphError(
+                f"The model has {own_tensor(name)}, and that is the default name of the target of "
+                f"{loss}. If it is the target, say so: {argument}='{name}', or in "
+                f"generate_artifacts loss_input_names=['{prediction!s}', '{name}']. If not, name "
+                f"the target: {rename}, or loss_input_names=['{prediction!s}', '{name}2']."
+            )
+        advice = f"If that is another target, name this one: {rename}{hint}."
         return input_of(name, wanted, f"{loss} needs", advice, broadcast)
 
 

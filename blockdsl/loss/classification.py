@@ -16,7 +16,7 @@ from blockdsl.graph.portable import where
 from blockdsl.graph.shapes import permuted, reshape_like
 from blockdsl.graph.tensor import TensorType, axis_in
 from blockdsl.graph.value import Value
-from blockdsl.loss.base import Loss, check_weights, constant
+from blockdsl.loss.base import DefaultName, Loss, check_weights, constant
 
 
 @dataclass(eq=False)
@@ -51,13 +51,14 @@ class ClassLoss(Loss):
     def fused(self, scores: Value, labels: Value, weight: Any, **settings: Any) -> Value:
         """The loss as one operator, which has the classes at axis 1."""
 
-    def build(self, scores_input_name: str, labels_name: str = "labels") -> Value:
+    def build(self, scores_input_name: str, labels_name: str = DefaultName("labels")) -> Value:
         """Append the loss to the model under construction.
 
         Args:
             scores_input_name: The scores.
             labels_name: The labels, integers; an int64 input of that name, of the shape of the
-                scores without the axis of classes, is added if the model has no such tensor.
+                scores without the axis of classes, is added if the model has no such tensor. The
+                default name is never that of a tensor which the model had when it was opened.
 
         Returns:
             The loss: a scalar, or of the labels' shape with the reduction "none".
@@ -65,7 +66,8 @@ class ClassLoss(Loss):
         Raises:
             LossError: The scores are no floating-point tensor or have no axis of classes, or there
                 is not one weight for each class.
-            GraphError: There are labels, of another type or shape.
+            GraphError: There are labels, of another type or shape, or the model had a tensor of
+                the default name.
         """
         scores = self.checked(scores_input_name)
         axis = self._class_axis(scores)
@@ -141,10 +143,9 @@ class ClassLoss(Loss):
         short = name in graph and graph.type_of(name).elem_type == TensorProto.INT32
         shape = tuple(d for i, d in enumerate(scores.shape) if i != axis)
         wanted = TensorType(TensorProto.INT32 if short else TensorProto.INT64, shape)
-        rename = f"labels_name='{name}2'"
-        if self.axis is None and scores.rank > 2:
-            rename += "; if the classes are along the last axis of the scores, say axis=-1"
-        return self.given(name, wanted, rename, broadcast=False)
+        last = "; if the classes are along the last axis of the scores, say axis=-1"
+        hint = last if self.axis is None and scores.rank > 2 else ""
+        return self.target_of(scores, name, wanted, "labels_name", broadcast=False, hint=hint)
 
     def _at_axis_1(self, scores: Value, labels: Value, axis: int) -> Value:
         """The operator, on scores whose axis of classes is moved to where it expects it."""

@@ -26,6 +26,7 @@ PYTHON = "BLOCKDSL_UPSTREAM_PYTHON"
 
 SWAPS = {
     "import onnxruntime.training.onnxblock as onnxblock": "import blockdsl as onnxblock",
+    "from onnxruntime.training.onnxblock import _graph_utils": "from blockdsl import _graph_utils",
     "from onnxruntime.training import artifacts": "from blockdsl import artifacts",
     "from onnxruntime.training.api import": "from blockdsl.api import",
 }
