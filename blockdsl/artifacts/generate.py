@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
-import logging
 import os
-import shutil
-import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +24,7 @@ from blockdsl.artifacts.checks import (
 )
 from blockdsl.artifacts.kinds import LossType, OptimType
 from blockdsl.artifacts.parameters import Request, Selection, lift_parameters, resolve
+from blockdsl.artifacts.staging import staged
 from blockdsl.artifacts.summary import announce, describe, surprises
 from blockdsl.backend import writing
 from blockdsl.backend.files import StrPath, read_model
@@ -38,7 +36,6 @@ from blockdsl.blocks.block import ModelBlock, as_names, is_block
 from blockdsl.errors import (
     ArtifactError,
     ArtifactTypeError,
-    BlockError,
     BlockWarning,
     EngineError,
     GraphError,
@@ -52,8 +49,6 @@ from blockdsl.graph.context import adopt, ir_version_of
 from blockdsl.graph.walk import opset_of
 from blockdsl.loss.base import Loss
 from blockdsl.training import Parameters, TrainingBlock
-
-_log = logging.getLogger(__name__)
 
 
 def generate_artifacts(
@@ -148,7 +143,7 @@ def generate_artifacts(
     models = {"training_model": training_model, "eval_model": eval_model}
     if optimizer_block is not None:
         models["optimizer_model"] = _optimizer_model(optimizer_block, proto, parameters)
-    with _staged(target) as folder:
+    with staged(target) as folder:
         for name, made in models.items():
             file = folder / f"{prefix}{name}.onnx"
             _follow_runtime(made)
@@ -367,42 +362,3 @@ def _follow_runtime(model: onnx.ModelProto) -> None:
     if model.ir_version > needed:
         with contextlib.suppress(EngineError):  # no runtime is installed: there is none to follow
             model.ir_version = min(model.ir_version, max(needed, runtime_limits().ir_version))
-
-
-@contextlib.contextmanager
-def _staged(target: Path) -> Iterator[Path]:
-    """A folder to write to, whose files move to the directory together when all are there."""
-    folder: Path | None = None
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=".blockdsl-", dir=target))
-        yield folder
-        for file in sorted(folder.iterdir()):
-            final = target / file.name
-            if final.is_dir() and not final.is_symlink():
-                _remove_old_checkpoint(final)
-            file.replace(final)
-            _log.info("Wrote %s", final)
-    except OSError as error:
-        if isinstance(error, BlockError):
-            raise
-        raise ArtifactError(
-            f"The artifacts cannot be written to {os.fspath(target)!r}: {error.strerror or error}."
-        ) from error
-    finally:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_old_checkpoint(folder: Path) -> None:
-    """Remove what releases before 1.15 of onnxruntime-training wrote as a checkpoint: a folder.
-
-    Raises:
-        ArtifactError: It is some other folder.
-    """
-    if not folder.name.endswith("checkpoint") or any(item.is_dir() for item in folder.iterdir()):
-        raise ArtifactError(
-            f"{os.fspath(folder)!r} is a folder and stands in the way of an artifact of that name. "
-            f"Remove it, or choose another artifact_directory or prefix."
-        )
-    shutil.rmtree(folder)
