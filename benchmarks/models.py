@@ -107,7 +107,7 @@ class Lstm(blockdsl.ForwardBlock):
     def parameter(self, name: str, shape: tuple[int, ...]) -> Value:
         limit = 1 / sqrt(self.hidden)
         drawn = np.random.default_rng(len(shape) + shape[-1]).uniform(-limit, limit, shape)
-        return blockdsl.graph.current().add_parameter(drawn.astype(np.float32), name)
+        return blockdsl.graph.current().add_initializer(drawn.astype(np.float32), name)
 
 
 class Wide(blockdsl.ForwardBlock):
@@ -120,8 +120,8 @@ class Wide(blockdsl.ForwardBlock):
         for i, (inputs, outputs) in enumerate(zip(self.sizes[:-1], self.sizes[1:], strict=True)):
             # Not drawn at random: that would take longer than all that is measured.
             constant = np.full((inputs, outputs), 0.01, np.float32)
-            weight = graph.add_parameter(constant, f"{i}.weight")
-            bias = graph.add_parameter(constant[0], f"{i}.bias")
+            weight = graph.add_initializer(constant, f"{i}.weight")
+            bias = graph.add_initializer(constant[0], f"{i}.bias")
             x = op.Gemm(x.relu() if i else x, weight, bias)
         return x
 

@@ -35,7 +35,7 @@ def weight(name, *shape, dtype=np.float32, low=-0.5, high=0.5):
     """A parameter of the model under construction."""
     seed = sum(map(ord, name))
     array = np.random.default_rng(seed).uniform(low, high, shape).astype(dtype)
-    return current().add_parameter(array, name)
+    return current().add_initializer(array, name)
 
 
 def generate(folder, model, **settings):

@@ -158,7 +158,7 @@ def test_no_check_sees_a_weight(onnx_calls, tmp_path):
     _, sizes = onnx_calls
     with blockdsl.empty_base() as handle:
         graph = blockdsl.graph.current()
-        weight = graph.add_parameter(np.zeros((1024, 4096), np.float32), "w")
+        weight = graph.add_initializer(np.zeros((1024, 4096), np.float32), "w")
         graph.set_outputs([blockdsl.input("x", shape=("batch", 1024)) @ weight])
     assert handle.model.ByteSize() > 2**24
     generate(handle.model, tmp_path, terms=3)

@@ -40,8 +40,8 @@ def trains(folder, engine, build, shape, target, **settings):
 
 def normalised(x, training):
     """Conv -> BatchNormalization -> GlobalAveragePool -> Gemm."""
-    mean = current().add_buffer(np.full(4, 0.3, np.float32), "mean")
-    var = current().add_buffer(np.full(4, 2.0, np.float32), "var")
+    mean = current().add_initializer(np.full(4, 0.3, np.float32), "mean")
+    var = current().add_initializer(np.full(4, 2.0, np.float32), "var")
     y = op.Conv(x, weight("conv", 4, 3, 3, 3))
     scale, bias = weight("scale", 4, low=0.5, high=1.5), weight("bias", 4)
     if training:
@@ -174,7 +174,7 @@ def weight_of(model):
 @pytest.mark.parametrize(("logit", "target", "value"), [(20, 0, 20), (100, 1, 0), (-200, 1, 200)])
 def test_5_binary_cross_entropy_of_large_logits(tmp_path, logit, target, value, engine):
     # inf, with NaN for gradients.
-    model = forward(lambda x: x * current().add_parameter(np.ones(1, np.float32), "w"), ("N", 1))
+    model = forward(lambda x: x * current().add_initializer(np.ones(1, np.float32), "w"), ("N", 1))
     generate(tmp_path, model, loss=LossType.BCEWithLogitsLoss)
     run = Run(tmp_path, engine)
     batch = np.full((1, 1), logit, np.float32), np.full((1, 1), target, np.float32)
@@ -241,7 +241,7 @@ def test_8_two_losses_with_one_name_for_their_targets(tmp_path):
 
 
 def reshaped(x):
-    shape = current().add_buffer(np.array([-1, 6]), "shp")
+    shape = current().add_initializer(np.array([-1, 6]), "shp")
     return op.Reshape(x, shape) @ weight("w", 6, 2)
 
 

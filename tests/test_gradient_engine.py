@@ -24,7 +24,7 @@ def graph():
     grown.proto.opset_import.append(helper.make_opsetid("my.domain", 1))
     grown = Graph(grown.proto)
     grown.add_input("x", FLOAT, ["batch", 3])
-    grown.add_parameter(np.arange(3, dtype=np.float32), "w")
+    grown.add_initializer(np.arange(3, dtype=np.float32), "w")
     with activate(grown):
         yield grown
 

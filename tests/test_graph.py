@@ -97,7 +97,7 @@ def test_checking_does_not_look_at_weights():
     """The cost of a check does not depend on what the weights weigh: they are never serialized."""
     graph = Graph(empty())
     x = graph.add_input("x", FLOAT, [1, 1000])
-    w = graph.add_parameter(np.ones((1000, 1000), np.float32), "w")
+    w = graph.add_initializer(np.ones((1000, 1000), np.float32), "w")
     with activate(graph):
         graph.set_outputs([x @ w])
     graph.proto.graph.initializer[0].raw_data = b"too short"
@@ -410,11 +410,11 @@ def test_the_model_with_all_types():
 def test_whoever_holds_the_live_model_sees_the_training_model():
     class Training(blockdsl.TrainingBlock):
         def build(self, x):
-            w = blockdsl.graph.current().add_parameter(np.ones((3, 1), "float32"), "w")
+            w = blockdsl.parameter("w", "ones", (3, 1))
             return (x @ w).square().mean()
 
     block = Training()
-    block.requires_grad("Training/w")
+    block.requires_grad("Training.w")
     with blockdsl.empty_base() as handle:
         held = handle.model
         block(blockdsl.input("x", shape=("batch", 3)))

@@ -73,8 +73,8 @@ def test_dropout_in_a_branch_is_off_in_evaluation(tmp_path, engine):
     )
 
     def build(x):
-        train = blockdsl.graph.current().add_buffer(np.array(True), "train")
-        blockdsl.graph.current().add_buffer(np.float32(0.5), "ratio")
+        train = blockdsl.graph.current().add_initializer(np.array(True), "train")
+        blockdsl.graph.current().add_initializer(np.float32(0.5), "ratio")
         for graph in (then, otherwise):
             graph.node[0].input[0] = x
         return op.If(train, then_branch=then, else_branch=otherwise) @ weight("w", 4, 3)

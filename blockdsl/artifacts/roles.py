@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import ModelProto, TensorProto
@@ -46,6 +46,7 @@ from blockdsl.artifacts.uses import (
     Origin,
     Use,
 )
+from blockdsl.graph.marks import PARAMETER, mark_of
 from blockdsl.graph.model import Graph
 from blockdsl.graph.tensor import FLOATS, array_of
 
@@ -110,7 +111,7 @@ def roles(model: ModelProto | Graph, weights: Mapping[str, np.ndarray] = {}) -> 
         The roles by names, in the order of the model. A tensor of a body or function has its name
         there, after the place of the body where several tensors of the model have one name.
     """
-    made = model if isinstance(model, Graph) else None
+    constants = model.constants_made if isinstance(model, Graph) else ()
     proto: ModelProto = model.proto if isinstance(model, Graph) else model
     flat = steps_of(proto, weights)
     flow = Flow(flat)
@@ -119,22 +120,22 @@ def roles(model: ModelProto | Graph, weights: Mapping[str, np.ndarray] = {}) -> 
     for name, source in flat.sources.items():
         role = _Decision(source, weights.get(name), names_tell=names_tell).role(flow.uses(name))
         if role is not None:
-            found[name] = role
-    if made is not None:
-        _respect_blocks(made, found)
+            found[name] = _respect_blocks(role, name in constants)
     return found
 
 
-def _respect_blocks(graph: Graph, found: dict[str, Role]) -> None:
-    """Follow blocks in what they made as parameters and as constants."""
-    for names, kind, reason in (
-        (graph.parameters, WEIGHT, "a parameter of a block"),
-        (graph.constants_made, CONSTANT, "a constant of a block"),
+def _respect_blocks(role: Role, is_constant: bool) -> Role:
+    """Follow blocks in what they made as a parameter, as a buffer or as a constant."""
+    tensor = role.source.tensor
+    made_as = CONSTANT if is_constant else None if tensor is None else mark_of(tensor)
+    if (
+        made_as is None
+        or role.kind in (INTEGER, STATISTIC)
+        or role.trained == (made_as == PARAMETER)
     ):
-        for name in names:
-            role = found.get(name)
-            if role is not None and role.trained != (kind in TRAINED):
-                found[name] = Role(kind, reason, role.operators, role.values, role.source)
+        return role
+    kind = WEIGHT if made_as == PARAMETER else made_as
+    return replace(role, kind=kind, reason=f"a {made_as} of a block")
 
 
 Verdict = tuple[str, str]

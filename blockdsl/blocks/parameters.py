@@ -9,9 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from onnx import numpy_helper
 
 from blockdsl.errors import OpError
 from blockdsl.graph.context import current
+from blockdsl.graph.marks import BUFFER, PARAMETER, mark
 from blockdsl.graph.tensor import FLOATS, TensorType, elem_type_of, np_dtype
 from blockdsl.graph.value import Value
 
@@ -134,10 +136,11 @@ def _owned(
     path = graph.names.path
     full = f"{path}.{name}" if path else name
     if full not in graph.owned:
-        add = graph.add_parameter if trained else graph.add_buffer
+        array = _drawn(full, init, sizes, seed) if given is None else given
+        tensor = numpy_helper.from_array(np.broadcast_to(array, sizes).astype(kind))
+        mark(tensor, PARAMETER if trained else BUFFER)
         with graph.names.root():
-            array = _drawn(full, init, sizes, seed) if given is None else given
-            graph.owned[full] = str(add(np.broadcast_to(array, sizes).astype(kind), full))
+            graph.owned[full] = str(graph.add_tensor(tensor, full))
     found, wanted = graph.type_of(graph.owned[full]), TensorType(elem_type_of(kind), sizes)
     if found != wanted:
         raise OpError(

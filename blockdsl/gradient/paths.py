@@ -44,7 +44,7 @@ def check(graph: Graph, of: str, wrt: Sequence[str], seed: str | None) -> None:
         if name not in graph and graph.is_inside(name):
             raise graph.unknown(name, "A gradient")
         if name not in graph:
-            known = [*graph.parameters, *graph.user_inputs(), *graph.initializer_names()]
+            known = [*graph.user_inputs(), *graph.initializer_names()]
             raise UnknownNameError(
                 f"Node arg {name} is not found in the graph. {near(name, known)}"
             )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import FunctionProto, ModelProto, NodeProto, TypeProto, helper, numpy_helper
+from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from blockdsl.errors import GraphError, OpError, UnknownNameError, near
 from blockdsl.graph.check import check_added, lift_initializers
@@ -38,8 +38,6 @@ class Graph(Rewritable):
         """The tensors that the model had when the user opened it, before any block was built."""
         self.sources: dict[str, str] = {}
         """Of a body: the tensor around it that an input starts from, or is a slice of."""
-        self.parameters: list[str] = []
-        """The initializers that blocks made as parameters, in order."""
         self.owned: dict[str, str] = {}
         """The parameters and buffers of blocks, by the scope of the block and their name."""
 
@@ -132,22 +130,20 @@ class Graph(Rewritable):
             return self.value(self._interned[key])
         with self.names.root():
             name = self.names.unique(constant_name(array, hint))
-        self._add_initializer(array, name)
+        self._append_initializer(_tensor(array), name)
         self.constants_made.add(name)
         if small:
             self._interned[key] = name
         return self.value(name)
 
-    def add_parameter(self, array: np.ndarray, name: str) -> Value:
-        """Add an initializer of the model that is trained unless it is frozen."""
-        value = self.add_buffer(array, name)
-        self.scopes[0].parameters.append(str(value))
-        return value
+    def add_initializer(self, array: np.ndarray, name: str) -> Value:
+        """Add an initializer of the model, from inside a body too."""
+        return self.add_tensor(_tensor(array), name)
 
-    def add_buffer(self, array: np.ndarray, name: str) -> Value:
-        """Add an initializer of the model that has a state but is not trained."""
+    def add_tensor(self, tensor: TensorProto, name: str) -> Value:
+        """Add an initializer of the model, as `add_initializer`, under another name."""
         name = self.names.unique(name)
-        self.scopes[0]._add_initializer(np.asarray(array), name)
+        self.scopes[0]._append_initializer(tensor, name)
         return self.value(name)
 
     def add_input(self, name: str, elem_type: int, shape: Sequence[Dim] | None) -> Value:
@@ -248,7 +244,6 @@ class Graph(Rewritable):
         twin = Graph.__new__(Graph)
         twin.__dict__.update(self.__dict__)
         twin.proto = lift_initializers(self.proto, frozenset(lifted))
-        twin.parameters = list(self.parameters)
         twin.names = self.names.copy()
         for field in ("_types", "_tensors", "_interned", "_opsets", "owned"):
             setattr(twin, field, dict(getattr(self, field)))
@@ -314,10 +309,10 @@ class Graph(Rewritable):
         self.sync()
         check_added(self.proto, self._opened, self._types, what)
 
-    def _add_initializer(self, array: np.ndarray, name: str) -> None:
+    def _append_initializer(self, tensor: TensorProto, name: str) -> None:
         self.sync()
-        elem_type_of(array.dtype)
-        self.proto.graph.initializer.append(numpy_helper.from_array(array, name))
+        self.proto.graph.initializer.append(tensor)
+        self.proto.graph.initializer[-1].name = name
         self._declare_initializer(self.proto.graph.initializer[-1])
         self._seen = self._counts()
 
@@ -336,6 +331,12 @@ class Graph(Rewritable):
         for scope in self.scopes:
             scope.proto.opset_import.append(helper.make_opsetid(domain, version))
             scope._opsets[domain] = version
+
+
+def _tensor(array: np.ndarray) -> TensorProto:
+    array = np.asarray(array)
+    elem_type_of(array.dtype)
+    return numpy_helper.from_array(array)
 
 
 def _output_names(node: str, op: Operator, count: int) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
 import blockdsl
@@ -124,3 +125,30 @@ def test_an_attribute_that_a_block_has_not():
             AttributeError, match=r"'Linear' no such parameter so far\. Did you mean 'weight'"
         ):
             _ = layer.weights
+
+
+class Marked(blockdsl.ForwardBlock):
+    """A buffer in the slot of a weight, and parameters where exporters have constants."""
+
+    def build(self, x):
+        x = (x - blockdsl.parameter("shift", "zeros", (4,))) * blockdsl.parameter("scale", 1.0)
+        return x @ blockdsl.buffer("table", "xavier", (4, 2))
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_what_a_block_makes_it_as_decides_what_is_trained(tmp_path, as_file):
+    # In a file, what a tensor meets decided: the buffer trained, and the scale did not.
+    block = Marked()
+    with blockdsl.empty_base():
+        block(x_of(4))
+    model = block.to_model_proto()
+    if as_file:
+        onnx.save(model, tmp_path / "model.onnx")
+        model = tmp_path / "model.onnx"
+    settings = {"loss": artifacts.LossType.MSELoss, "artifact_directory": tmp_path}
+    artifacts.generate_artifacts(model, optimizer=artifacts.OptimType.SGD, **settings)
+    state = CheckpointState.load_checkpoint(tmp_path / "checkpoint")
+    assert sorted(name for name, _ in state.parameters) == ["Marked.scale", "Marked.shift"]
+    artifacts.generate_artifacts(model, requires_grad=["Marked.table"], **settings)
+    state = CheckpointState.load_checkpoint(tmp_path / "checkpoint")
+    assert [name for name, p in state.parameters if p.requires_grad] == ["Marked.table"]
