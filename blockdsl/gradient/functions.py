@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, helper
+from onnx import FunctionProto, GraphProto, NodeProto, helper
 
 from blockdsl.gradient.composites import taken_apart
 from blockdsl.graph.model import Graph
 from blockdsl.graph.schema import Operator
 from blockdsl.graph.value import Value
-from blockdsl.graph.walk import all_nodes, attributes_of, subgraphs
+from blockdsl.graph.walk import all_nodes, attributes_of, bind_attributes, subgraphs
 
 
 def expanded(graph: Graph, node: NodeProto) -> list[NodeProto] | None:
@@ -136,7 +136,7 @@ def inlined(graph: Graph, node: NodeProto, function: FunctionProto) -> list[Node
             copy.CopyFrom(inner)
             _rename(graph, copy, names)
             copy.name = graph.names.unique(inner.name or inner.op_type)
-            _bind(copy, values)
+            bind_attributes(copy, values)
             body.append(copy)
     for imported in function.opset_import:
         graph.require_opset(imported.domain, imported.version)
@@ -239,22 +239,3 @@ def _rename_outer(body: GraphProto, names: Mapping[str, str]) -> None:
             _rename_outer(inner, outer)
     for output in body.output:
         output.name = outer.get(output.name, output.name)
-
-
-def _bind(node: NodeProto, values: Mapping[str, AttributeProto]) -> None:
-    """Put the caller's attributes in the place of references to them; absent ones fall away."""
-    for body in subgraphs(node):
-        for child in body.node:
-            _bind(child, values)
-    bound = []
-    for attribute in node.attribute:
-        if not attribute.ref_attr_name:
-            bound.append(attribute)
-        elif attribute.ref_attr_name in values:
-            copy = AttributeProto()
-            copy.CopyFrom(values[attribute.ref_attr_name])
-            copy.name = attribute.name
-            bound.append(copy)
-    kept = [AttributeProto.FromString(a.SerializeToString()) for a in bound]
-    del node.attribute[:]
-    node.attribute.extend(kept)

@@ -197,6 +197,7 @@ def adopt(
     graph.opened_with = frozenset(graph.known_names())
     with activate(graph), onnxblock.lend(lambda: current().proto):
         yield ModelHandle(graph)
+        graph.declare_types()
 
 
 @contextmanager

@@ -102,7 +102,33 @@ def repeat(
     Returns:
         The states after the last step.
     """
-    return counted(lambda number, carried: (step(number, carried), []), states, trips)[0]
+
+    def checked(number: Value, carried: list[Value]) -> tuple[Sequence[Value], list[Value]]:
+        new_states = step(number, carried)
+        for old, new in zip(carried, new_states, strict=True):
+            if current().is_tensor(old) and current().is_tensor(new):
+                _check_kept(new.type, old.type)
+        return new_states, []
+
+    found = counted(checked, states, trips)[0]
+    for value, like in zip(found, states, strict=True):
+        if current().is_tensor(value) and current().is_tensor(like):
+            current().annotate(value, like.type)
+    return found
+
+
+def _check_kept(found: TensorType, like: TensorType) -> None:
+    """Check that a state has the shape, as far as it is known, that it began with."""
+    if found.shape is None or like.shape is None:
+        return
+    pairs = zip(found.shape, like.shape, strict=False)
+    if len(found.shape) != len(like.shape) or any(
+        isinstance(d, int) and isinstance(e, int) and d != e for d, e in pairs
+    ):
+        raise OpError(
+            f"A step must return its states in the shapes that they begin with: one begins as "
+            f"{like} and is returned as {found}."
+        )
 
 
 def counted(

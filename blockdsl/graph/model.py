@@ -14,6 +14,7 @@ from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, TypeProto, h
 
 from blockdsl.errors import GraphError, OpError, UnknownNameError, near
 from blockdsl.graph.check import check_added, lift_initializers
+from blockdsl.graph.completion import has_rank
 from blockdsl.graph.naming import constant_name
 from blockdsl.graph.rewriting import Rewritable
 from blockdsl.graph.schema import Operator, attribute_kind
@@ -38,6 +39,8 @@ class Graph(Rewritable):
         """The tensors that the model had when the user opened it, before any block was built."""
         self.sources: dict[str, str] = {}
         """Of a body: the tensor around it that an input starts from, or is a slice of."""
+        self._annotated: list[str] = []
+        """The tensors whose rank follows from no inference."""
         self.owned: dict[str, str] = {}
         """The parameters and buffers of blocks, by the scope of the block and their name."""
 
@@ -202,6 +205,8 @@ class Graph(Rewritable):
 
     def annotate(self, name: str, tensor: TensorType) -> None:
         """Say what is known of a tensor beyond what inference found."""
+        if not has_rank(self._types.get(name)):
+            self._annotated.append(name)
         self._types[name] = tensor.proto()
         self._tensors[name] = tensor
 
@@ -244,6 +249,7 @@ class Graph(Rewritable):
         twin = Graph.__new__(Graph)
         twin.__dict__.update(self.__dict__)
         twin.proto = lift_initializers(self.proto, frozenset(lifted))
+        twin._annotated = list(self._annotated)
         twin.names = self.names.copy()
         for field in ("_types", "_tensors", "_interned", "_opsets", "owned"):
             setattr(twin, field, dict(getattr(self, field)))
@@ -263,7 +269,7 @@ class Graph(Rewritable):
         self.sync()
         child = Graph.__new__(Graph)
         child.__dict__.update(self.__dict__)
-        child.parent, child.sources = self, {}
+        child.parent, child.sources, child._annotated = self, {}, []
         child.proto = ModelProto(ir_version=self.proto.ir_version)
         child.proto.opset_import.extend(self.proto.opset_import)
         child.proto.graph.name = self.names.unique(name)
@@ -297,6 +303,16 @@ class Graph(Rewritable):
         )
         return model
 
+    def declare_types(self) -> None:
+        """Write the types that no inference finds into the model, for whoever opens it."""
+        graph = self.proto.graph
+        declared = {info.name for info in (*graph.output, *graph.value_info)}
+        for name in dict.fromkeys(self._annotated):
+            if name in self._producers and name not in declared:
+                graph.value_info.append(helper.make_value_info(name, self._types[name]))
+        self._annotated.clear()
+        self._seen = self._counts()
+
     def check(self, what: str = "model") -> None:
         """The full check of the whole model, without its weights.
 
@@ -307,6 +323,7 @@ class Graph(Rewritable):
             GraphError: The model is not valid.
         """
         self.sync()
+        self.declare_types()
         check_added(self.proto, self._opened, self._types, what)
 
     def _append_initializer(self, tensor: TensorProto, name: str) -> None:

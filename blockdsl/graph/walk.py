@@ -77,6 +77,25 @@ def attributes_of(node: NodeProto, function: FunctionProto) -> list[AttributePro
     return [*node.attribute, *(a for a in function.attribute_proto if a.name not in given)]
 
 
+def bind_attributes(node: NodeProto, values: Mapping[str, AttributeProto]) -> None:
+    """Replace references to a function's attributes by the caller's; absent ones fall away."""
+    for body in subgraphs(node):
+        for child in body.node:
+            bind_attributes(child, values)
+    bound = []
+    for attribute in node.attribute:
+        if not attribute.ref_attr_name:
+            bound.append(attribute)
+        elif attribute.ref_attr_name in values:
+            copy = AttributeProto()
+            copy.CopyFrom(values[attribute.ref_attr_name])
+            copy.name = attribute.name
+            bound.append(copy)
+    kept = [AttributeProto.FromString(a.SerializeToString()) for a in bound]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+
+
 def opset_of(model: ModelProto) -> int | None:
     """The version of the default domain that a model imports, under either of its names."""
     return next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
