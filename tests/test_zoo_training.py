@@ -1,4 +1,4 @@
-"""Whole models, exported by PyTorch: training runs lose what PyTorch's runs lose."""
+"""Whole models, exported by PyTorch: they train and lose what PyTorch does, by default."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,6 @@ def trainable(entry):
 def test_adamw_trajectory(entry, engine, tmp_path):
     artifacts.generate_artifacts(
         entry.model,
-        requires_grad=entry.parameters,
         loss=ZooLoss(entry),
         optimizer=optim.AdamW(
             mode="torch",
@@ -47,6 +46,8 @@ def test_adamw_trajectory(entry, engine, tmp_path):
     )
     steps = STEPS_BEFORE_A_KINK.get(entry.name, entry.comparable_steps)
     losses, state = losses_of(entry, tmp_path, engine, steps, entry.optimizer["lr"])
+    trained = {name for name, parameter in state.parameters if parameter.requires_grad}
+    assert trained == set(entry.parameters)
     golden = entry.golden["losses"][:steps]
     np.testing.assert_allclose(losses, golden, rtol=1e-3)
     assert losses[0] == pytest.approx(entry.golden["loss0"][0], rel=1e-4)

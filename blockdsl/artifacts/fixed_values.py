@@ -10,7 +10,7 @@ import numpy as np
 _LARGEST = 2**22
 """Elements up to which all of a tensor is looked at."""
 _COLUMNS = 2048
-_ROWS = 12
+_ROWS = 24
 _FILL = -1e2
 """Masks fill with -100, -1e4, -1e9 or the smallest float what softmax is to leave out."""
 
@@ -117,21 +117,30 @@ def _columns(array: np.ndarray, least: int) -> list[np.ndarray]:
 
 
 def _is_wave(columns: np.ndarray) -> bool:
+    """Whether the columns that change are sinusoids, or straight lines."""
     steps = np.diff(columns, axis=0)
-    largest = np.abs(steps).max()
-    if not largest or not np.isfinite(largest):
+    strong = _strong(steps)
+    if not strong.any() or strong.mean() < 0.1:
         return False
+    steps = steps[:, strong] / np.abs(steps[:, strong]).max(axis=0)
     around, middle = steps[:-2] + steps[2:], steps[1:-1]
     residue = np.abs(around[:-1] * middle[1:] - around[1:] * middle[:-1]).max()
-    return bool(residue <= 4e-3 * largest**2)
+    # A jump between rows that are equal otherwise is no wave.
+    return bool(residue <= 0.02 and np.median(np.abs(middle), axis=0).min() > 0.05)
 
 
 def _frequencies(columns: np.ndarray) -> int:
     """Count the frequencies among columns of sinusoids."""
     steps = np.diff(columns, axis=0)
+    steps = steps[:, _strong(steps)]
     around, middle = steps[:-2] + steps[2:], steps[1:-1]
-    strong = np.abs(middle).max(axis=0) > 0.05 * np.abs(middle).max()
-    best = np.abs(middle[:, strong]).argmax(axis=0)
-    picked = np.arange(best.size)
-    ratios = around[:, strong][best, picked] / middle[:, strong][best, picked]
-    return len(np.unique(np.round(ratios, 1)))
+    best, picked = np.abs(middle).argmax(axis=0), np.arange(middle.shape[1])
+    return len(np.unique(np.round(around[best, picked] / middle[best, picked], 1)))
+
+
+def _strong(steps: np.ndarray) -> np.ndarray:
+    """Return which columns change by a good part of what the one that changes most does."""
+    sizes = np.abs(steps).max(axis=0)
+    largest = sizes.max()
+    found: np.ndarray = (sizes > 0.05 * largest) & np.isfinite(largest)
+    return found

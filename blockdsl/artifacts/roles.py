@@ -9,7 +9,7 @@ very end, for an operand that could be either: PyTorch's exporters name constant
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +23,7 @@ from blockdsl.artifacts.slots import (
     BIAS,
     CLASS_WEIGHT,
     EMBEDDING,
+    LOOKUPS,
     QUANTIZATION,
     SCALE,
     SLOPE,
@@ -159,22 +160,31 @@ class _Decision:
 
     def role(self, uses: Iterable[Use]) -> Role | None:
         """Return the role, None for integers that are shapes, indices or the like."""
-        verdicts = sorted((_rank(kind), kind, why, op) for kind, why, op in self._verdicts(uses))
+        uses = [use for use in uses if use.role != DATA]
+        if self._source.elem_type not in FLOATS:
+            return self._integer_role(uses)
+        verdicts = sorted(
+            (_rank(v[0]), *v, use.op_type) for use in uses for v in [self._verdict(use)]
+        )
         operators = tuple(dict.fromkeys(op for *_, op in verdicts))
         _, kind, reason, _ = verdicts[0] if verdicts else (0, UNUSED, "nothing reads it", "")
-        if self._source.elem_type not in FLOATS:
-            if kind not in (WEIGHT, EMBEDDING):
-                return None
-            kind, reason = INTEGER, f"a {kind} that is stored as integers"
         resembles = self._looks_fixed(16) if kind == WEIGHT else ""
         return Role(kind, reason, operators, self._source.size, self._source, resembles)
 
-    def _verdicts(self, uses: Iterable[Use]) -> Iterator[tuple[str, str, str]]:
-        # What a normalisation updates is a statistic, whatever else reads it.
-        statistics = [use for use in uses if use.role == STATISTIC and not use.combined]
-        for use in statistics or uses:
-            if use.role != DATA:
-                yield *self._verdict(use), use.op_type
+    def _integer_role(self, uses: Iterable[Use]) -> Role | None:
+        """Return the role of integers that stand for a weight, None for all others."""
+        if self._source.elem_type == TensorProto.BOOL:
+            return None
+        found = {
+            use.op_type: use.role
+            for use in uses
+            if use.role == WEIGHT
+            or (use.role == EMBEDDING and (use.dequantized or use.op_type not in LOOKUPS))
+        }
+        if not found:
+            return None
+        reason = f"a {next(iter(found.values()))} that is stored as integers"
+        return Role(INTEGER, reason, tuple(sorted(found)), self._source.size, self._source)
 
     def _verdict(self, use: Use) -> Verdict:
         """Return the kind that a use makes of the tensor, and the reason."""

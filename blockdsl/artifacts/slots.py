@@ -76,6 +76,7 @@ _MICROSOFT: dict[str, Slots] = {
     "FusedMatMul": _PRODUCT,
     "FusedMatMulActivation": _PRODUCT,
     "GatedRelativePositionBias": {1: BIAS, 3: WEIGHT, 4: BIAS, 5: WEIGHT},
+    "GatherBlockQuantized": {0: EMBEDDING, 2: QUANTIZATION, 3: QUANTIZATION},
     "GemmFastGelu": {1: WEIGHT, 2: BIAS},
     "GroupNorm": _NORMALIZATION,
     "GroupQueryAttention": {7: TABLE, 8: TABLE, 10: ADDED, 11: WEIGHT, 14: SCALE, 15: SCALE}
@@ -113,6 +114,9 @@ ReverseSequence SequenceAt SequenceConstruct SequenceErase SequenceInsert Slice 
 SplitToSequence Squeeze Tile Transpose Trilu Unsqueeze"""
 LAYOUT = frozenset(_LAYOUT.split())
 """Operators that move the elements of their data: a role passes through them."""
+
+LOOKUPS = frozenset({"Gather", "GatherElements", "GatherND"})
+"""Operators that take rows of a table, of shapes and indices too."""
 
 ALL_DATA = frozenset({"Concat", "ConcatFromSequence", "SequenceConstruct", "SequenceInsert"})
 """Layout operators every input of which is data; of the others the first is."""

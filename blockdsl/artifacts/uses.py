@@ -13,6 +13,7 @@ from blockdsl.artifacts.slots import (
     COMPUTED,
     EMBEDDING,
     LAYOUT,
+    LOOKUPS,
     MULTIPLY,
     NORMALIZATIONS,
     PRODUCTS,
@@ -52,6 +53,7 @@ class Use(NamedTuple):
         computed: Whether a function of it, Exp or Sigmoid, goes there.
         layered: Whether an operator with a weight follows.
         combined: The operator that combines it with other constants on the way, "" if none does.
+        dequantized: Whether integers become floats on the way.
     """
 
     role: str
@@ -60,6 +62,7 @@ class Use(NamedTuple):
     computed: bool = False
     layered: bool = False
     combined: str = ""
+    dequantized: bool = False
 
 
 _FILLERS = {"Where": (1, 2), "ScatterElements": (0, 2), "ScatterND": (0, 2), "Scatter": (0, 2)}
@@ -75,7 +78,6 @@ _RANDOM = frozenset(
 )
 _ROOTS = frozenset({"Sqrt", "ReduceL1", "ReduceL2", "GlobalLpPool", "LpPool"})
 _KEEPS_DEVIATION = frozenset({"Add", "Clip", "Max", "Reciprocal"})
-_LOOKUPS = frozenset({"Gather", "GatherElements", "GatherND"})
 _INPUTS = frozenset({Origin.INPUT, Origin.PREPROCESSED})
 _SCALED = frozenset({Origin.PRODUCT, Origin.NORMALIZED})
 _KNOWN = frozenset({Origin.CONSTANT, Origin.POSITION})
@@ -121,7 +123,7 @@ class Flow:
         if step.op_type in LAYOUT:
             data = set(given if step.op_type in ALL_DATA else given[:1])
             return data.pop() if len(data) == 1 else _joined(data)
-        if step.op_type in _LOOKUPS:
+        if step.op_type in LOOKUPS:
             table = step.inputs[0] in self._floats and given[1] is not Origin.CONSTANT
             return Origin.ACTIVATION if table else given[0]
         if _KNOWN.issuperset(given):
@@ -170,6 +172,8 @@ class Flow:
         op_type, role = step.op_type, _slots(step).get(slot)
         if op_type in LAYOUT and (slot == 0 or op_type in ALL_DATA):
             joins = op_type in ALL_DATA and not constant and self._is_constant(step.inputs[slot])
+            if op_type == "DequantizeLinear":
+                return {use._replace(dequantized=True) for use in result}
             return [Use(TOKEN, op_type)] if joins else result
         if op_type in ("Sin", "Cos"):
             return [Use(ANGLE, op_type)]
@@ -178,7 +182,7 @@ class Flow:
         if (role == WEIGHT or op_type == "Mul") and self._turns_positions(step, slot, result):
             return [Use(ANGLE, op_type)]
         if role is not None and not (constant and role == EMBEDDING):
-            return [Use(role, op_type)]
+            return [Use(role, op_type, dequantized=any(use.dequantized for use in result))]
         if op_type in ARITHMETIC:
             if not self._is_constant(step.inputs[slot]):
                 return [Use(DATA, op_type)]

@@ -184,6 +184,16 @@ CASES = {
     ),
     "a model that is a scale": ("y = Mul (x, w)", random(6), "scale"),
     "a full scale of an input": ("a = Mul (x, w) y = Conv (a, v)", random(4, 5, 5), "scale"),
+    "a weight whose last rows are alike": (
+        "h = Relu (x) y = MatMul (h, w)",
+        np.concatenate([random(10, 40), np.repeat(10 * random(2, 40), [1, 29], axis=0)]),
+        "weight",
+    ),
+    "a weight with a huge column": (
+        "h = Relu (x) y = MatMul (h, w)",
+        random(40, 40) * np.where(np.arange(40) == 3, 100, 1).astype(np.float32),
+        "weight",
+    ),
     "bound": ("y = Max (x, w)", random(6), "constant"),
     "nothing": ("y = Relu (x)", random(6), "unused"),
 }
@@ -262,3 +272,11 @@ def test_integers_that_stand_for_a_weight():
         model.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
     kinds = {name: role.kind for name, role in roles(model).items()}
     assert kinds == {"q": "integer weight", "k": "quantization"}
+
+
+def test_integers_of_shapes_are_no_weights():
+    # Shapes that Gather takes parts of were warned of as weights.
+    model, _ = build("d = Gather (q, i) y = Expand (x, d)", np.float32(0.1))
+    del model.graph.initializer[:]
+    model.graph.initializer.append(numpy_helper.from_array(np.array([2, 3]), "q"))
+    assert roles(model) == {}
