@@ -51,7 +51,7 @@ def add_along(x: Value, indices: Value, count: Count, axis: int) -> Value:
     """
     if _is_few(x, count, axis):
         rows = numbers_to(count, x.graph)
-        return _product_along(x, _matches(rows, nonnegative(indices, count), x), axis)
+        return product_along(x, _matches(rows, nonnegative(indices, count), x), axis)
     if x.graph.opset() >= 16:
         return put_along(x, indices, count, axis, repeats=True)
     return put_along(*_without_repeats(x, nonnegative(indices, count), axis), count, axis)
@@ -233,7 +233,7 @@ def _without_repeats(x: Value, indices: Value, axis: int) -> tuple[Value, Value]
     number = numbers_to(length_of(indices, 0), x.graph)
     earlier = where(number.unsqueeze(0) < number.unsqueeze(1), same, 0).sum(1)
     first = op.NonZero(~(earlier > 0)).squeeze(0)
-    sums = _product_along(x, op.Gather(same, first, axis=0), axis)
+    sums = product_along(x, op.Gather(same, first, axis=0), axis)
     return sums, op.Gather(indices, first, axis=0)
 
 
@@ -242,7 +242,7 @@ def _matches(rows: Value, columns: Value, like: Value) -> Value:
     return op.Equal(rows.unsqueeze(1), columns.unsqueeze(0)).cast(like.elem_type)
 
 
-def _product_along(x: Value, matrix: Value, axis: int) -> Value:
+def product_along(x: Value, matrix: Value, axis: int) -> Value:
     """Every row of a matrix times the vectors that lie along an axis."""
     if axis == x.rank - 2:
         return op.MatMul(matrix, x)

@@ -116,17 +116,21 @@ class Window:
             The window, the tensor that it slides over, and where `x` begins in that.
         """
         none = (0,) * len(self.kernel)
-        if auto_pad == "NOTSET":
-            return self, x, none
-        if auto_pad == "VALID":
-            return replace(self, begin=none, end=none), x, none
-        totals = [self._same_padding(x, axis) for axis in self.axes]
-        before = [divided(t + (auto_pad == "SAME_LOWER"), 2) for t in totals]
-        after = [t - b for t, b in zip(totals, before, strict=True)]
+        before, after = self.padding(x, auto_pad)
         begin, end = (tuple(p for p in side if isinstance(p, int)) for side in (before, after))
         if len(begin) == len(end) == len(none):
             return replace(self, begin=begin, end=end), x, none
         return replace(self, begin=none, end=none), padded(x, self.axes, before, after), before
+
+    def padding(self, x: Value, auto_pad: str) -> tuple[Sequence[Count], Sequence[Count]]:
+        """The padding before and after each axis of a tensor, with what `auto_pad` means for it."""
+        if auto_pad == "NOTSET":
+            return self.begin, self.end
+        if auto_pad == "VALID":
+            return [0] * len(self.kernel), [0] * len(self.kernel)
+        totals = [self._same_padding(x, axis) for axis in self.axes]
+        before = [divided(t + (auto_pad == "SAME_LOWER"), 2) for t in totals]
+        return before, [t - b for t, b in zip(totals, before, strict=True)]
 
     def _same_padding(self, x: Value, axis: int) -> Count:
         """How much padding makes the output as long as the input divided by the stride."""

@@ -11,7 +11,7 @@ from itertools import compress
 from operator import not_
 
 import onnx
-from onnx import ModelProto, TensorProto, TypeProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper
 
 from blockdsl.errors import BlockWarning, GraphError
 from blockdsl.graph import microsoft, schema
@@ -122,6 +122,21 @@ def check_calls(model: ModelProto) -> None:
             )
         for key in ends:
             del left[key]
+
+
+def check_node(node: NodeProto, ir_version: int, opsets: Mapping[str, int]) -> None:
+    """Check that a node has the form that its operator has in the opsets of a model.
+
+    Raises:
+        GraphError: It has not, with the checker's reason.
+    """
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = ir_version
+    context.opset_imports = dict(opsets)
+    try:
+        onnx.checker.check_node(node, context)
+    except onnx.checker.ValidationError as error:
+        raise GraphError(f"Node {node.name!r} ({node.op_type}): {error}") from error
 
 
 def check_model(model: ModelProto, what: str = "model") -> None:

@@ -13,6 +13,7 @@ from onnx import NodeProto, TensorProto, TensorShapeProto, TypeProto
 
 from blockdsl.graph.declarations import believed
 from blockdsl.graph.fold import Known, as_tensor, fold, known, reshaped
+from blockdsl.graph.pool_windows import doubtful_axes
 from blockdsl.graph.tensor import FLOATS, TensorType, array_of
 
 Types = MutableMapping[str, TypeProto]
@@ -44,7 +45,7 @@ def complete(
     for node in nodes:
         results = [name for name in node.output if name]
         decided = node.op_type == "If" and not node.domain and node.input[0] in constants
-        if decided or not mended.isdisjoint(node.input):
+        if decided or doubtful_axes(node, types) or not mended.isdisjoint(node.input):
             # Exporters claim for both branches what only the one that is not taken returns.
             mended.update(_mend(types, infer(node)))
         elif not all(has_rank(types.get(name)) for name in results) or (

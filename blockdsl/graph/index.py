@@ -19,7 +19,7 @@ from onnx import (
 )
 
 from blockdsl.errors import GraphError, near
-from blockdsl.graph.check import check_calls, skeleton
+from blockdsl.graph.check import check_calls, check_node, skeleton
 from blockdsl.graph.completion import complete, together
 from blockdsl.graph.declarations import correct, declared_types, remove_declarations
 from blockdsl.graph.normal_form import normalize
@@ -152,13 +152,7 @@ class Index(TypeIndex):
         op = self.operator_of(node)
         # The checker knows no scope around the bodies of a node: they wait for the full check.
         if (op is None or op.schema is not None) and node.op_type not in WITH_BODIES:
-            context = checker.C.CheckerContext()
-            context.ir_version = self.proto.ir_version
-            context.opset_imports = self._opsets
-            try:
-                checker.check_node(node, context)
-            except checker.ValidationError as error:
-                raise GraphError(f"Node {node.name!r} ({node.op_type}): {error}") from error
+            check_node(node, self.proto.ir_version, self._opsets)
         found = self._infer(node, op) if op is not None else self._infer_call(node)
         for name, proto in found.items():
             if name in self._types:  # a value_info declares it

@@ -21,6 +21,7 @@ from onnx import (
 )
 
 from blockdsl.errors import GraphError
+from blockdsl.graph.pool_windows import doubtful_axes
 from blockdsl.graph.schema import Operator
 from blockdsl.graph.tensor import TensorType
 
@@ -72,6 +73,9 @@ def infer_outputs(
     if operator.name == "SequenceInsert" and not operator.domain and node.output[0] in found:
         # A sequence that began empty says nothing of its elements: they are like the first one.
         _supply_rank(found[node.output[0]].sequence_type.elem_type, _rank(types, node.input[1]))
+    for axis in doubtful_axes(node, types):
+        for name in filter(None, node.output):
+            found[name].tensor_type.shape.dim[axis].Clear()
     supplement = _RANK_RULES.get(operator.name) if not operator.domain else None
     if supplement is not None:
         for name in node.output:

@@ -34,6 +34,7 @@ from blockdsl.graph.completion import has_rank
 from blockdsl.graph.fold import Known, as_tensor, fold, folds, known
 from blockdsl.graph.infer import infer_outputs
 from blockdsl.graph.naming import Namer
+from blockdsl.graph.pool_windows import drop_doubtful_windows
 from blockdsl.graph.schema import Operator
 from blockdsl.graph.tensor import TensorType, array_of
 from blockdsl.graph.walk import WITH_BODIES, attributes_of, bind_attributes, names_in, reads
@@ -146,6 +147,7 @@ class TypeIndex:
         types = {name: self.type_proto(name) for name in reads(node)}
         if op.schema is None:
             return microsoft.infer_outputs(node, types)
+        drop_doubtful_windows(node, types)
         constants = {n: self._constants[n] for n in node.input if n in self._constants}
         opsets = self._imports or self.proto.opset_import
         ir_version = self.proto.ir_version

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from blockdsl.functional.padding import numbers_to
 from blockdsl.functional.runtime_shapes import reshape_to
 from blockdsl.functional.scatter_sums import add_elements, count_of, positions_in, scatter
 from blockdsl.functional.sliding_windows import Window, cut_to
+from blockdsl.functional.window_sums import count_elements, is_large, sum_over_windows
 from blockdsl.gradient.registry import vjp
 from blockdsl.gradient.rules.resizing import repeated
 from blockdsl.graph import current, op
@@ -49,6 +51,8 @@ def max_pool(
     window = Window.of(kernel_shape, strides, dilations, pads)
     if x.graph.opset() >= (16 if window.overlaps else 9):
         return _to_indices(g[0], y[1], x, window.overlaps, storage_order)
+    if x.graph.opset() >= 8 and is_large(window, x):
+        return _to_indices_in_planes(g[0], y[1], x, storage_order)
     return _to_largest(g[0], x, window, auto_pad, ceil_mode)
 
 
@@ -56,6 +60,20 @@ def _to_indices(g: Value, indices: Value, x: Value, repeats: bool, storage_order
     """`g` at the flat positions that the operator returned."""
     terms, places = reshape(g, [-1]), reshape(indices, [-1])
     flat = scatter(terms, places, concat_shape(count_of(x)), 0, repeats)
+    return _ordered(flat, x, storage_order)
+
+
+def _to_indices_in_planes(g: Value, indices: Value, x: Value, storage_order: int) -> Value:
+    """As `_to_indices`, for opsets in which nothing adds at indices: each plane by itself."""
+    planes, size = count_of(x, [0, 1]), count_of(x, range(2, x.rank))
+    terms, places = (reshape_to(t, planes, -1) for t in (g, indices))
+    first = (numbers_to(planes, x.graph) * size).unsqueeze(1)
+    flat = add_elements(terms, places - first, reshape_to(x, planes, size), axis=1)
+    return _ordered(flat, x, storage_order)
+
+
+def _ordered(flat: Value, x: Value, storage_order: int) -> Value:
+    """The elements of `x` by the flat positions that `storage_order` gives them."""
     if not storage_order:
         return reshape_like(flat, x)
     axes = range(2, x.rank)  # the positions count along the first of these first
@@ -110,6 +128,9 @@ def average_pool(
         pads=pads,
         strides=strides,
     )
+    if is_large(window, x):
+        counts = count_elements(x, shares, window, auto_pad)
+        return _sums_back(g * (shares / counts.clip(low=1)), x, window, auto_pad)
     # By how much a runtime divides a window that ends in the padding is its own: ask it.
     reaching = window.reaching_beyond(auto_pad, ceil_mode)
     counts = _over_ones(reaching, x, auto_pad, window.all_ones(x))
@@ -122,6 +143,8 @@ def _sums_back(g: Value, x: Value, window: Window, auto_pad: str) -> Value:
     """The transpose of summing each window."""
     if window.tiles(x, g) and x.graph.opset() >= 11:
         return typed_as(repeated(g, window.kernel), x)
+    if is_large(window, x):
+        return sum_over_windows(g, x, window, auto_pad)
     settled, inner, first = window.over(x, auto_pad)
     axes = window.axes
     planes = reshape_to(g, count_of(g, [0, 1]), [1], dims_of(g, axes))
