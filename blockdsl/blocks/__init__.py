@@ -39,6 +39,7 @@ from blockdsl.blocks.elementwise import (
     Where,
 )
 from blockdsl.blocks.linalg import Gemm, Linear, MatMul
+from blockdsl.blocks.model import Model
 from blockdsl.blocks.nn import Conv, Dropout, Embedding, LogSoftmax, Softmax
 from blockdsl.blocks.normalization import BatchNorm, LayerNorm
 from blockdsl.blocks.operator import _BinaryOp, _UnaryOp  # noqa: F401 (bases of custom blocks)
@@ -120,4 +121,5 @@ __all__ = [  # noqa: RUF022
     "LabelEncoder",
     "SequenceConstruct",
     "Sequential",
+    "Model",
 ]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, TypeProto, helper
 
+from blockdsl.graph.completion import has_rank
 from blockdsl.graph.index import Index
+from blockdsl.graph.nested import resized
 from blockdsl.graph.walk import inputs_of, rename_tensors
 
 
@@ -30,6 +32,29 @@ class Rewritable(Index):
         self.constants_made: set[str] = set()
         """The initializers that are constants of the blocks' making."""
         self._interned: dict[tuple[Any, ...], str] = {}
+
+    def graft(self, nodes: Iterable[NodeProto], declared: Mapping[str, TypeProto]) -> None:
+        """Append nodes of another model.
+
+        Args:
+            nodes: The nodes, in topological order, under names that this model does not have.
+            declared: Types that the other model declares for what they compute: they give the rank
+                where inference finds none.
+
+        Raises:
+            GraphError: A node does not fit what it reads.
+        """
+        self.sync()
+        graph = self.proto.graph
+        for node in nodes:
+            graph.node.append(node)
+            self._admit(graph.node[-1])
+            for name in node.output:
+                if name in declared and not has_rank(self._types.get(name)):
+                    proto = resized(declared[name]) or declared[name]
+                    graph.value_info.append(helper.make_value_info(name, proto))
+                    self._declare(name, graph.value_info[-1].type)
+        self._seen = self._counts()
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Give what nodes and their bodies compute other names, there and wherever it is read."""
