@@ -19,6 +19,7 @@ from onnx import NodeProto, TensorProto
 
 from blockdsl.blocks.block import Block, ModelBlock, output_names
 from blockdsl.errors import BlockWarning, GradientError, GraphError
+from blockdsl.functional.label_checks import check_computed_labels, declare_scores
 from blockdsl.functional.model_functions import FLAG, FLOAT, functions_for, model_function
 from blockdsl.gradient import build_gradients
 from blockdsl.gradient.composites import taken_apart
@@ -131,6 +132,7 @@ class TrainingBlock(Block):
         built = super().__call__(*args, **kwargs)
         outputs = output_names(built)
         graph.set_outputs(outputs)
+        check_computed_labels(graph)
         trained = [name for name, on in self._marks.items() if on]
         statistics = _statistics(graph)
         for name in trained:
@@ -152,6 +154,8 @@ class TrainingBlock(Block):
         trained.sort(key=lambda name: order.get(name, -1))
         _add_gradients(training, outputs, trained, _updated_statistics(training, statistics))
         training.check()
+        for model in (training, evaluation):
+            declare_scores(model)
         self._parameters = _parameters(graph, set(trained), set(lifted))
         self._models = training.proto, evaluation.proto
         graph.replace_with(training)

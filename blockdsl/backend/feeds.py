@@ -16,15 +16,23 @@ import onnx
 from blockdsl.backend.engine import Array
 from blockdsl.backend.values import as_array, as_ort_value, is_ort_value, is_text
 from blockdsl.errors import FeedError
+from blockdsl.graph.class_labels import Classes, fed_labels
 from blockdsl.graph.tensor import TensorType
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """A declared input: its name and its type."""
+    """A declared input.
+
+    Attributes:
+        name: Its name.
+        type: Its type.
+        labels: What the losses take that read it as labels.
+    """
 
     name: str
     type: TensorType
+    labels: tuple[Classes, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name}: {_named(self.type)}"
@@ -35,11 +43,11 @@ def input_specs(model: onnx.ModelProto, names: Iterable[str] | None = None) -> l
 
     An input that is no tensor (a sequence, an optional) is left out: there is nothing to check.
     """
-    specs = {}
+    specs, labels = {}, fed_labels(model)
     for value in model.graph.input:
         tensor = TensorType.of(value.type)
         if tensor is not None:
-            specs[value.name] = InputSpec(value.name, tensor)
+            specs[value.name] = InputSpec(value.name, tensor, labels.get(value.name, ()))
     return list(specs.values()) if names is None else [specs[n] for n in names if n in specs]
 
 
@@ -119,6 +127,8 @@ def check_feeds(
         _check_type(spec, given, feed, model)
         _check_text(spec, feed, model)
         _check_shape(spec, given, model, sizes)
+        for classes in spec.labels:
+            _check_labels(spec, feed, classes, model)
     return feeds
 
 
@@ -202,6 +212,28 @@ def _check_text(spec: InputSpec, feed: Any, model: str) -> None:
                 f"{_declared(spec, model)} but was given {str(text)!r} in it: the runtime ends a "
                 "string at a NUL character."
             )
+
+
+def _check_labels(spec: InputSpec, feed: Any, classes: Classes, model: str) -> None:
+    """Kernels of losses count negative labels from the end, or read memory that is not theirs."""
+    if not isinstance(feed, np.ndarray) and feed.device_name().lower() != "cpu":
+        return  # copying them to the host would take longer than the step
+    labels, count = as_array(feed), classes.count
+    if not labels.size or (labels.min() >= 0 and labels.max() < count):
+        return
+    wrong = (labels < 0) | (labels >= count)
+    if classes.ignored is not None:
+        wrong &= labels != classes.ignored
+    if not wrong.any():
+        return
+    position = [int(i) for i in np.argwhere(wrong)[0]]
+    label = labels[tuple(position)]
+    ignored = "" if classes.ignored is None else f", and ignores {classes.ignored}"
+    raise FeedError(
+        f"Input '{spec.name}' of the {model} has the label {label} at position {position}: the "
+        f"loss has {count} classes, 0 to {count - 1}{ignored}. For labels that do not count, "
+        f"make the loss with ignore_index={label}."
+    )
 
 
 def _check_shape(

@@ -12,7 +12,7 @@ from onnx import TensorProto
 from blockdsl.errors import LossError, check_number
 from blockdsl.graph.context import current
 from blockdsl.graph.op import op
-from blockdsl.graph.portable import where
+from blockdsl.graph.portable import where, widened
 from blockdsl.graph.shapes import permuted, reshape_like
 from blockdsl.graph.tensor import TensorType, axis_in
 from blockdsl.graph.value import Value
@@ -83,14 +83,31 @@ class ClassLoss(Loss):
         log_p = self.log_probabilities(prediction, axis)
         classes = self._classes(prediction, axis)
         beside = (-1,) + (1,) * (prediction.rank - 1 - axis)
-        hit = target.unsqueeze(axis).equal(np.arange(classes).reshape(beside))
-        losses = -self._of_labels(prediction, target) * where(hit, log_p, 0).sum(axis)
+        if current().opset() >= 12:
+            losses = self._selected(log_p, target, axis)
+        else:
+            hit = target.unsqueeze(axis).equal(np.arange(classes).reshape(beside))
+            losses = -self._of_labels(prediction, target) * where(hit, log_p, 0).sum(axis)
         if self.label_smoothing:
             spread = np.ones(classes) if self.weight is None else np.asarray(self.weight)
             share = (-self.label_smoothing / classes) * spread.reshape(beside)
             smooth = (log_p * constant(share, prediction)).sum(axis)
             losses = (1 - self.label_smoothing) * losses + smooth
         return losses if self.ignore_index is None else where(self._counts(target), losses, 0)
+
+    def _selected(self, log_p: Value, labels: Value, axis: int) -> Value:
+        """`-w[t] log(p[t])` by the operator that is told the number of classes by its input."""
+        others = [a for a in range(log_p.rank) if a != axis]
+        wide = widened(log_p)  # the operator takes no bfloat16
+        weight = None if self.weight is None else constant(self.weight, wide)
+        losses: Value = op.NegativeLogLikelihoodLoss(
+            permuted(wide, [others[0], axis, *others[1:]]),
+            labels,
+            weight,
+            ignore_index=self.ignore_index,
+            reduction="none",
+        )
+        return losses.cast(log_p.elem_type)
 
     def _weights(self, scores: Value, labels: Value) -> Value | None:
         """What "mean" divides by the mean of: the weights of the labels that count."""
@@ -105,6 +122,8 @@ class ClassLoss(Loss):
         weights = np.ones(classes) if self.weight is None else self.weight
         if self.ignore_index is not None:
             labels = where(self._counts(labels), labels, 0)
+        if current().opset() < 12:  # a negative index would count from the end
+            labels = where(labels.cast(np.float32) < 0, classes, labels)
         found: Value = op.Gather(constant(weights, scores), labels, axis=0)
         return found
 
@@ -167,7 +186,8 @@ class CrossEntropyLoss(ClassLoss):
     Args:
         weight: A weight for each class; "mean" divides by the weights of the labels.
         reduction: "mean", "sum" or "none".
-        ignore_index: The label of what does not count: neither in the loss nor in its mean.
+        ignore_index: The label of what does not count: neither in the loss nor in its mean. None by
+            default, where PyTorch has -100: every label must then be the index of a class.
         label_smoothing: The part of each target, from 0 to 1, that is spread over all classes.
         axis: The axis of classes, 1 by default; -1 for scores (N, T, C).
 
@@ -208,7 +228,8 @@ class NLLLoss(ClassLoss):
     Args:
         weight: A weight for each class; "mean" divides by the weights of the labels.
         reduction: "mean", "sum" or "none".
-        ignore_index: The label of what does not count: neither in the loss nor in its mean.
+        ignore_index: The label of what does not count: neither in the loss nor in its mean. None by
+            default, where PyTorch has -100: every label must then be the index of a class.
         axis: The axis of classes, 1 by default; -1 for scores (N, T, C).
 
     Example:

@@ -25,6 +25,7 @@ from blockdsl.backend.sessions import (
 )
 from blockdsl.backend.weights import external_weights, read_inner
 from blockdsl.errors import EngineError
+from blockdsl.graph.class_labels import Classes, fed_labels
 from blockdsl.graph.tensor import TensorType
 from blockdsl.graph.walk import all_nodes
 
@@ -33,11 +34,19 @@ INLINE_BYTES = 1024  # shapes and axes must stand in the model; weights are bett
 
 @dataclass(frozen=True)
 class OpenSession:
-    """A session, what its model is to the user, and the memory that it reads weights from."""
+    """A session.
+
+    Attributes:
+        session: The session.
+        what: What its model is to the user.
+        weights: The memory that it reads weights from.
+        labels: The inputs that are labels, and what the losses that read them take.
+    """
 
     session: ort.InferenceSession
     what: str
     weights: Mapping[str, Array] = field(default_factory=dict)
+    labels: Mapping[str, tuple[Classes, ...]] = field(default_factory=dict)
 
 
 def load_rewritable(path: StrPath, what: str) -> ModelProto:
@@ -108,7 +117,8 @@ def open_session(
         raise
     except Exception as error:  # the runtime's classes have no common base
         raise EngineError(_refusal(graph, what, device, error)) from error
-    return OpenSession(session, what, mapped)
+    labels = {} if graph is None else fed_labels(graph)
+    return OpenSession(session, what, mapped, labels)
 
 
 def _create(
@@ -137,7 +147,7 @@ def input_specs(opened: OpenSession) -> dict[str, InputSpec]:
     """
     specs = {}
     for value in opened.session.get_inputs():
-        spec = spec_of(value)
+        spec = spec_of(value, opened.labels)
         if spec is None:
             raise EngineError(
                 f"The input '{value.name}' of the {opened.what} is a {value.type}; only tensors "
@@ -147,13 +157,16 @@ def input_specs(opened: OpenSession) -> dict[str, InputSpec]:
     return specs
 
 
-def spec_of(value: ort.NodeArg) -> InputSpec | None:
+def spec_of(
+    value: ort.NodeArg, labels: Mapping[str, tuple[Classes, ...]] | None = None
+) -> InputSpec | None:
     """An input or output of a session; `None` for one that is no tensor."""
     elem_type = elem_type_named(value.type)
     if elem_type is None:
         return None
     shape = None if value.shape is None else tuple(dim or None for dim in value.shape)
-    return InputSpec(value.name, TensorType(elem_type, shape))
+    known = () if labels is None else labels.get(value.name, ())
+    return InputSpec(value.name, TensorType(elem_type, shape), known)
 
 
 def elem_type_named(kind: str) -> int | None:

@@ -86,7 +86,7 @@ class PreparedModel(BackendRep):
     def __init__(self, opened: OpenSession, outputs: Sequence[str] | None = None) -> None:
         self._opened = opened
         inputs = opened.session.get_inputs()
-        self._inputs = {value.name: spec_of(value) for value in inputs}
+        self._inputs = {value.name: spec_of(value, opened.labels) for value in inputs}
         self._kinds = {value.name: value.type for value in inputs}
         kinds = {value.name: spec_of(value) for value in opened.session.get_outputs()}
         self._outputs = list(kinds if outputs is None else outputs)
