@@ -75,7 +75,7 @@ def _in_container(
 
 
 def _attributes(block: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of an object, those in `__slots__` included, in the order of making."""
+    """Yield the attributes of an object in the order of making, then those of its classes."""
     for cls in reversed(type(block).__mro__):
         slots = vars(cls).get("__slots__", ())
         for slot in (slots,) if isinstance(slots, str) else slots:
@@ -84,3 +84,5 @@ def _attributes(block: Any) -> Iterator[tuple[str, Any]]:
             if name != "__dict__" and hasattr(block, name):
                 yield name, getattr(block, name)
     yield from vars(block).items()
+    for cls in type(block).__mro__:
+        yield from (item for item in vars(cls).items() if not item[0].startswith("__"))

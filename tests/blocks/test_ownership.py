@@ -86,6 +86,13 @@ class Data(blockdsl.Block):
         return self.heads[3][0](self.heads["policy"](x))
 
 
+class OfTheClass(blockdsl.Block):
+    layer = Linear(4, 4, bias=False)
+
+    def build(self, x):
+        return self.layer(x)
+
+
 class Private(blockdsl.Block):
     def __init__(self):
         self._child = Linear(4, 4, bias=False)
@@ -112,6 +119,7 @@ class Deep(blockdsl.Block):
 KINDS = [
     (OnTheFly, ["OnTheFly/Linear.weight", "OnTheFly/Linear_1.weight"]),
     (Lazy, ["Lazy/layer.weight"]),
+    (OfTheClass, ["OfTheClass/layer.weight"]),
     (Anew, ["Anew/layer.weight"]),
     (Slots, ["Slots/layer.weight", "Slots/_Slots__hidden.weight"]),
     (Data, ["Data/heads.policy.weight", "Data/heads.3.0.weight"]),
