@@ -87,7 +87,6 @@ def test_resume_goes_on_where_training_stopped(here, engine):
     shown = train("--checkpoint", "run/checkpoints/step-00000020", *more)
     assert shown.endswith("The last checkpoint is in run/checkpoints.\n")
     assert Path("run/checkpoints/step-00000048").read_bytes() == whole
-    assert "Nothing is left to do: 4 epochs are done, in 48 steps." in train("--resume", *more)
 
 
 @pytest.mark.parametrize(

@@ -238,15 +238,6 @@ def test_running_statistics_are_resumed(tmp_path, batches, engine):
         assert np.array_equal(small.values(resumed)[name], value)
 
 
-def test_a_finished_run_has_nothing_left(folder, batches, tmp_path, engine):
-    trainer = Trainer(folder, engine=engine)
-    quietly(trainer, batches, epochs=2)
-    trainer.save(tmp_path / "done")
-    resumed = Trainer.resume(folder, tmp_path / "done", engine=engine)
-    assert quietly(resumed, batches, epochs=2).losses == []
-    assert len(quietly(resumed, batches, epochs=3).losses) == 12
-
-
 def test_a_checkpoint_goes_where_resume_looks(tmp_path, batches, engine):
     small.generate(tmp_path)
     trainer = Trainer(tmp_path, engine=engine)
@@ -329,8 +320,8 @@ def test_after_another_loop_the_last_step_is_so_much_later(folder, batches, caps
     )
     assert trainer.step == 29
     assert "29/29" in capsys.readouterr().out
-    assert np.all(np.diff(rates) < 0)
-    assert rates[-1] == 0 < rates[-2]
+    expected = [0.1 * (24 - t) / 24 for t in range(1, 25)]
+    np.testing.assert_allclose(rates, expected, rtol=1e-6)
 
 
 def test_no_progress(folder, batches, capsys, engine):

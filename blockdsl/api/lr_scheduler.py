@@ -13,7 +13,7 @@ from blockdsl.errors import StateError, is_number
 class LinearLRScheduler:
     """A learning rate that rises linearly from 0, then falls linearly to 0.
 
-    With t the optimizer's step count:
+    With t the optimizer's step count since `first_step`:
 
         t < warmup_step_count      initial_lr * t / warmup_step_count
         afterwards                 initial_lr * (total - t) / (total - warmup), at least 0
@@ -31,6 +31,7 @@ class LinearLRScheduler:
         total_step_count: The step, counted with those of the warmup, at which the rate is 0 again;
             None keeps the highest rate.
         initial_lr: The highest rate.
+        first_step: The step count of the optimizer at which the schedule begins.
     """
 
     def __init__(
@@ -39,6 +40,8 @@ class LinearLRScheduler:
         warmup_step_count: int,
         total_step_count: int | None,
         initial_lr: float,
+        *,
+        first_step: int = 0,
     ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise StateError(
@@ -51,11 +54,16 @@ class LinearLRScheduler:
                 f"warmup_step_count is {warmup_step_count!r}, total_step_count is "
                 f"{total_step_count!r}."
             )
+        if not (is_number(first_step, whole=True) and first_step >= 0):
+            raise StateError(
+                f"first_step must be a whole number that is not negative, got {first_step!r}."
+            )
         if not is_number(initial_lr):
             raise StateError(f"A learning rate is a number, not {initial_lr!r}.")
         self._optimizer = optimizer
         self._warmup = warmup_step_count
         self._total = total_step_count
+        self._first_step = first_step
         self._initial_lr = as_rate(initial_lr)
         self.step()
 
@@ -71,6 +79,7 @@ class LinearLRScheduler:
         """
         if not (is_number(step) and step >= 0):
             raise StateError(f"A step count is a number that is not negative, not {step!r}.")
+        step = max(step - self._first_step, 0)
         if step < self._warmup:
             factor = step / self._warmup
         elif self._total is None:

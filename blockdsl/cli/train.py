@@ -64,10 +64,13 @@ def train(
         int | None, typer.Option(min=1, help="Steps between checkpoints; default: the end only.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint.")
+        bool,
+        typer.Option(
+            "--resume", help="Finish the run of the last checkpoint; --epochs counts those done."
+        ),
     ] = False,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Go on from this checkpoint instead.")
+        Path | None, typer.Option(help="Finish the run of this checkpoint instead.")
     ] = None,
     prefix: Prefix = "",
     device: Device = "cpu",
@@ -85,7 +88,7 @@ def train(
     ] = None,
 ) -> None:
     """Train, show progress, and write a checkpoint at the end."""
-    opened = Trainer.resume if resume else Trainer
+    opened = Trainer.resume if resume or checkpoint else Trainer
     trainer = opened(
         artifacts, prefix=prefix, checkpoint=checkpoint, device=device, engine=engine, seed=seed
     )
@@ -108,7 +111,6 @@ def train(
             on_evaluation=log.evaluation,
         )
     if not history.losses:
-        console.print(f"Nothing is left to do: {epochs} epochs are done, in {trainer.step} steps.")
         return
     if checkpoint_every is None:
         trainer.save()

@@ -16,6 +16,9 @@ CHECKPOINTS = "checkpoints"
 PEAK = "learning_rate"
 """The property that keeps the highest learning rate of a schedule."""
 
+FIRST_EPOCH, FIRST_STEP = "first_epoch", "first_step"
+"""The properties that keep the epochs and optimizer steps done before the present run."""
+
 SEED = "seed"
 """The property that keeps what the masks of dropout follow from."""
 

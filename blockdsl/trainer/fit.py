@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +12,16 @@ import numpy as np
 
 from blockdsl.api import LinearLRScheduler, Optimizer, set_seed
 from blockdsl.data import Batch, epoch_of, in_order
-from blockdsl.errors import DataError, is_number
+from blockdsl.errors import BlockWarning, DataError, is_number
 from blockdsl.evaluation import Metric, outputs_of
 from blockdsl.progress import Progress
-from blockdsl.trainer.checkpoints import PEAK, checkpoint_name, kept
+from blockdsl.trainer.checkpoints import (
+    FIRST_EPOCH,
+    FIRST_STEP,
+    PEAK,
+    checkpoint_name,
+    kept,
+)
 
 if TYPE_CHECKING:
     from blockdsl.trainer.trainer import Trainer
@@ -101,19 +108,57 @@ class Fit:
 
     def run(self, *, progress: bool) -> History:
         """Train; see `Trainer.fit`."""
-        epochs, last = self.settings.epochs, self._last_step()
+        state, wanted = self.trainer.state, self.settings.epochs
+        if not self.trainer.unfinished:
+            self._begin()
+        elif 0 < wanted <= kept(state, "epoch") - kept(state, FIRST_EPOCH):
+            self._warn_complete()
+        self.trainer.unfinished = True
+        epochs, last = kept(state, FIRST_EPOCH) + wanted, self._last_step()
         self._schedule = self._make_schedule(last)
         self._history = History()
         self.trainer.module.lazy_reset_grad()  # gradients may be left of an interrupted run
         with Progress(enabled=progress, total=last) as self._bar:
             self._bar.advance(self.trainer.step)
-            for epoch in range(kept(self.trainer.state, "epoch"), epochs):
+            for epoch in range(kept(state, "epoch"), epochs):
                 for loss in self._epoch(epoch):
                     self._after_step(loss)
                 self._after_epoch(epoch)
         if self._history.losses and self.settings.checkpoint_every and not self._checkpoint_due():
             self._save()
+        self.trainer.unfinished = False
         return self._history
+
+    def _begin(self) -> None:
+        """Begin another run, at the first epoch that has not begun."""
+        state, rate = self.trainer.state, self.optimizer.get_learning_rate()
+        epoch = kept(state, "epoch") + (kept(state, "batch") > 0)
+        if self.settings.learning_rate is None and not rate and self.settings.epochs:
+            raise DataError(
+                "The learning rate is 0, where the decay of the last run has left it. Pass "
+                "learning_rate= to train more."
+            )
+        for name, value in (
+            ("epoch", epoch),
+            ("batch", 0),
+            (FIRST_EPOCH, epoch),
+            (FIRST_STEP, self.trainer.step),
+        ):
+            state.properties[name] = value
+        if PEAK in state.properties:
+            state.properties[PEAK] = rate
+
+    def _warn_complete(self) -> None:
+        state = self.trainer.state
+        done = kept(state, "epoch") - kept(state, FIRST_EPOCH)
+        warnings.warn(
+            f"Nothing is left to do: {done} epochs of this run are done, in {self.trainer.step} "
+            f"steps, and the {self.settings.epochs} that were asked for count those. To finish the "
+            f"run later ask for more, {done + self.settings.epochs} for as many again; another "
+            f"call of Trainer.fit is another run.",
+            BlockWarning,
+            stacklevel=4,
+        )
 
     def _last_step(self) -> int:
         """The optimizer step at which training ends, 0 if the data does not tell its length.
@@ -124,7 +169,7 @@ class Fit:
         steps = settings.steps_of(self.data)
         if not steps:
             return 0
-        done = kept(state, "epoch") * steps
+        done = (kept(state, "epoch") - kept(state, FIRST_EPOCH)) * steps
         done += -(-kept(state, "batch") // settings.gradient_accumulation)
         return self.trainer.step + max(settings.epochs * steps - done, 0)
 
@@ -218,8 +263,9 @@ class Fit:
             if PEAK not in properties:
                 properties[PEAK] = self.optimizer.get_learning_rate()
             rate = float(properties[PEAK])
-        total = steps if decay is True else decay or None
-        return LinearLRScheduler(self.optimizer, warmup, total, rate)
+        first = kept(self.trainer.state, FIRST_STEP)
+        total = steps - first if decay is True else decay or None
+        return LinearLRScheduler(self.optimizer, warmup, total, rate, first_step=first)
 
 
 def _check_count(name: str, value: Any, least: int = 1, optional: bool = True) -> None:

@@ -47,6 +47,7 @@ class Trainer:
         optimizer: What changes the parameters, None if there is no optimizer model.
         prefix: As given.
         seed: As given, or as found in the checkpoint.
+        unfinished: Whether the next `fit` finishes the run of the state instead of beginning one.
 
     Raises:
         ArtifactError: The directory has no training model.
@@ -102,6 +103,7 @@ class Trainer:
         self.module = Module(training_model, self.state, self._eval_model, device=device)
         optimizer_model = self._file("optimizer_model.onnx")
         self.optimizer = Optimizer(optimizer_model, self.module) if optimizer_model else None
+        self.unfinished = False
 
     @classmethod
     def resume(
@@ -143,6 +145,7 @@ class Trainer:
         trainer = cls(
             artifacts, prefix=prefix, checkpoint=found, device=device, engine=engine, seed=seed
         )
+        trainer.unfinished = True
         if drawing := unrepeatable(Path(artifacts) / f"{prefix}training_model.onnx"):
             warnings.warn(
                 f"The training model draws at random by {', '.join(drawing)}, whose generator no "
@@ -172,14 +175,19 @@ class Trainer:
         on_step: Callable[[int, float], None] | None = None,
         on_evaluation: Callable[[int, dict[str, float]], None] | None = None,
     ) -> History:
-        """Train until so many epochs are done, those before a resumed checkpoint included.
+        """Train for so many epochs.
+
+        Every call is a run of its own, which goes on from where the last one ended: another call
+        trains as many epochs more. A run that was resumed, or that an exception has ended, is
+        finished first: `epochs` then counts those that it has done.
 
         Args:
             data: What can be iterated for every epoch: `Batches`, a list of batches, a loader.
-            epochs: How many times to go through the data.
+            epochs: How many times this run goes through the data.
             learning_rate: The highest learning rate; the optimizer's own if left out.
-            warmup_steps: Optimizer steps over which the rate rises from zero.
-            decay: Whether the rate then falls to zero at the last step, or at which step it is to.
+            warmup_steps: Optimizer steps of the run over which the rate rises from zero.
+            decay: Whether the rate then falls to zero at the last step, or at which step of the
+                run it is to.
             gradient_accumulation: How many batches make one optimizer step; the gradients add up.
             validation: Data to evaluate on.
             metrics: What to measure on it beside the loss.
@@ -194,9 +202,13 @@ class Trainer:
         Returns:
             The losses and evaluations of this call.
 
+        Warns:
+            BlockWarning: The run that was resumed is complete: nothing is trained.
+
         Raises:
             ArtifactError: There is no optimizer model, or no evaluation model to validate with.
-            DataError: The data cannot be iterated again, or does not fit the model.
+            DataError: The data cannot be iterated again, or does not fit the model; the learning
+                rate is 0 after the decay of the last run, and no other is given.
         """
         if self.optimizer is None:
             raise ArtifactError(

@@ -121,7 +121,10 @@ def main(life: Life) -> None:
         start = overwritten if overwritten.exists() else None
     else:
         overwritten, start = None, latest_checkpoint(folder)
-    trainer = ToldTrainer(folder, checkpoint=start, engine=life.engine, seed=11)
+    if start is None:
+        trainer = ToldTrainer(folder, engine=life.engine, seed=11)
+    else:
+        trainer = ToldTrainer.resume(folder, start, engine=life.engine, seed=11)
     trainer.life = life
     say("begun", trainer.step)
 

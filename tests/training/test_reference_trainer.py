@@ -109,7 +109,9 @@ def test_the_same_run(folder, accumulation):
         assert accumulation > 1 or expected.properties["loss"] == loss
         for name in ("epoch", "framework"):
             assert ours.properties[name] == expected.properties[name]
-        assert set(ours.properties) - set(expected.properties) == {"batch", "seed"}
+        assert set(ours.properties) - set(expected.properties) == {
+            *("batch", "seed", "first_epoch", "first_step")
+        }
 
 
 def test_the_same_run_from_the_command_line(folder, accumulation, tmp_path):
