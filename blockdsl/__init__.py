@@ -10,7 +10,7 @@ from blockdsl.graph import Value, base, custom_op_library, empty_base, input, in
 
 if TYPE_CHECKING:
     from blockdsl import api, artifacts, blocks, gradient, loss, optim, testing
-    from blockdsl.artifacts import load_checkpoint_to_model, save_checkpoint
+    from blockdsl.artifacts import inspect, load_checkpoint_to_model, save_checkpoint
     from blockdsl.data import Batches
     from blockdsl.gradient.models import grad
     from blockdsl.gradient.products import hvp, jvp, vjp
@@ -42,6 +42,7 @@ __all__ = [
     "hvp",
     "input",
     "input_like",
+    "inspect",
     "jvp",
     "load_checkpoint_to_model",
     "loss",
@@ -61,6 +62,7 @@ _HOMES = {
     "grad": "gradient.models",
     "gradients": "gradient.values",
     "hvp": "gradient.products",
+    "inspect": "artifacts",
     "jvp": "gradient.products",
     "vjp": "gradient.products",
     "load_checkpoint_to_model": "artifacts",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import inspect
 import os
 import warnings
@@ -22,15 +21,17 @@ from blockdsl.artifacts.checks import (
     check_runnable,
     check_training_names,
 )
+from blockdsl.artifacts.inspection import Subject, concerns, export_findings
 from blockdsl.artifacts.kinds import LossType, OptimType
+from blockdsl.artifacts.loading import load_forward
 from blockdsl.artifacts.parameters import Request, Selection, lift_parameters, resolve
 from blockdsl.artifacts.staging import staged
 from blockdsl.artifacts.summary import announce, describe, surprises
+from blockdsl.artifacts.weight_sharing import separate_weights, tie_weights
 from blockdsl.backend import writing
 from blockdsl.backend.files import StrPath, read_model
 from blockdsl.backend.limits import runtime_limits
 from blockdsl.backend.ort_format import convert_to_ort
-from blockdsl.backend.weights import read_mapped
 from blockdsl.blocks import Block, PassThrough
 from blockdsl.blocks.block import ModelBlock, as_names, is_block
 from blockdsl.errors import (
@@ -64,6 +65,8 @@ def generate_artifacts(
     additional_output_names: Sequence[str] | None = None,
     nominal_checkpoint: bool = False,
     loss_input_names: Sequence[str] | None = None,
+    separate_merged: bool | Sequence[str] = False,
+    tie: bool | Sequence[tuple[str, str]] = False,
 ) -> None:
     """Write what training needs: the training, evaluation and optimizer models and a checkpoint.
 
@@ -92,6 +95,10 @@ def generate_artifacts(
         loss_input_names: The tensors that the loss takes, if not the outputs of the model. The
             names of its targets may follow, `["scores", "target"]`: the loss adds an input for each
             that the model does not have.
+        separate_merged: True to give every module a weight of its own where the exporter merged
+            equal ones (`blockdsl.inspect` finds them), or names and globs of those weights.
+        tie: True to make weights one that the exporter stored twice, or pairs of names: the second
+            of a pair becomes the first, transposed if need be.
 
     Raises:
         ArtifactError: The arguments do not fit each other or the model.
@@ -124,11 +131,14 @@ def generate_artifacts(
     frozen = _patterns("frozen_params", frozen_params or ())
     target = _target(artifact_directory, prefix)
     request = Request(wanted, frozen, inputs=optimizer_block is None)
-    proto, path, weights = _load(model)
+    proto, path, weights = load_forward(model)
     library = (
         contextlib.nullcontext() if custom_op_library is None else library_of(custom_op_library)
     )
     check_runnable(proto)
+    separate_weights(proto, weights, separate_merged)
+    tie_weights(proto, weights, tie)
+    findings = [f for f in export_findings(Subject(proto, weights)) if f.changes_training]
     training = _Training(loss_block, loss_inputs, extra, request, weights, optimizer_block)
     inputs = [output.name for output in proto.graph.output]
     try:
@@ -140,6 +150,12 @@ def generate_artifacts(
         raise
     training_model, eval_model = training.to_model_proto()
     parameters = training.parameters()
+    considered = {tensor.name for tensor in parameters[0]}
+    if request.is_default:
+        considered |= {tensor.name for tensor in proto.graph.initializer}
+    for finding in findings:
+        if concerns(finding, considered.difference(tensor.name for tensor in parameters[1])):
+            warnings.warn(str(finding), BlockWarning, stacklevel=2)
     models = {"training_model": training_model, "eval_model": eval_model}
     if optimizer_block is not None:
         models["optimizer_model"] = _optimizer_model(optimizer_block, proto, parameters)
@@ -304,31 +320,6 @@ def _target(directory: Any, prefix: Any) -> Path:
             f"artifact_directory."
         )
     return Path.cwd() if directory is None else Path(directory)
-
-
-def _load(model: Any) -> tuple[onnx.ModelProto, StrPath | None, dict[str, np.ndarray]]:
-    """The model, its file, and the weights that stay in files beside that one."""
-    if not isinstance(model, onnx.ModelProto | str | os.PathLike):
-        raise ArtifactTypeError(
-            f"Please pass in either a string or an ONNX ModelProto for the model, not "
-            f"{type(model)}."
-        )
-    weights: dict[str, np.ndarray] = {}
-    if isinstance(model, onnx.ModelProto):
-        proto, path = copy.deepcopy(model), None
-    else:
-        (proto, weights), path = read_mapped(model), model
-    if not proto.graph.output:
-        raise ArtifactError("The model has no outputs: there is nothing that a loss could measure.")
-    for tensor in proto.graph.initializer:
-        if tensor.data_location == onnx.TensorProto.EXTERNAL and tensor.name not in weights:
-            where = next((e.value for e in tensor.external_data if e.key == "location"), "")
-            raise ArtifactError(
-                f"The values of {tensor.name!r} lie outside the model, in {where!r}. Pass the path "
-                f"of the model instead of the ModelProto, or load them: "
-                f"onnx.external_data_helper.load_external_data_for_model(model, folder)."
-            )
-    return proto, path, weights
 
 
 def _check_forward(model: onnx.ModelProto | StrPath) -> None:

@@ -8,7 +8,6 @@ very end, for an operand that could be either: PyTorch's exporters name constant
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -16,6 +15,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto
 
 from blockdsl.artifacts import fixed_values as fixed
+from blockdsl.artifacts.exporter import recorded_parameters
 from blockdsl.artifacts.slots import (
     ADD,
     ADDED,
@@ -35,6 +35,7 @@ from blockdsl.artifacts.slots import (
     WINDOW,
 )
 from blockdsl.artifacts.steps import Source, steps_of
+from blockdsl.artifacts.tensor_names import is_anonymous
 from blockdsl.artifacts.uses import (
     ANGLE,
     CUSTOM,
@@ -57,18 +58,8 @@ NEUTRAL, CONSTANT, UNUSED = "neutral", "constant", "unused"
 TRAINED = (WEIGHT, EMBEDDING, SCALE, BIAS, SLOPE, TOKEN, STATE, SCALAR)
 """The kinds that are trained, the most telling first: a tensor has the first of its uses."""
 
-_ANONYMOUS = re.compile(
-    r"(.*/)?(onnx::\w+|\d+|val_\d+|_?(lifted_)?tensor(_constant)?_?\d*|const(ant)?([_./]*\d+)*"
-    r"|const_fold_opt__\d+|const__\d+)(_output_\d+)?(:\d+)?"
-    r"|.*constant.*|.+_output_\d+|.+\.constant\.\d+"
-    r"|\w+_default(_\d+)?|(scalar_tensor|lift_fresh_copy|convert_element_type|_to_copy)\w*"
-    r"|(add|alias|arange|cat|clone|cos|detach|div|exp|expand|flip|full|getitem|index|linspace|matmul"
-    r"|mm|mul|neg|ones|permute|pow|repeat|reshape|rsqrt|rsub|select|sigmoid|sin|slice|softmax|sqrt"
-    r"|stack|sub|sum|transpose|unsqueeze|view|zeros)(_\d+)?",
-    re.IGNORECASE,
-)
-"""How exporters name constants, and what they folded: `val_3`, `/encoder/Constant_output_0`,
-`onnx::Mul_12`, `unsqueeze_14`; our blocks `constant/float32/[0.5,2.0]`."""
+_GUESSED = (CONSTANT, PREPROCESSING, STATISTIC)
+"""Kinds of tensors that are constants by what they meet, and not by their values."""
 
 
 @dataclass(frozen=True)
@@ -116,13 +107,28 @@ def roles(model: ModelProto | Graph, weights: Mapping[str, np.ndarray] = {}) -> 
     proto: ModelProto = model.proto if isinstance(model, Graph) else model
     flat = steps_of(proto, weights)
     flow = Flow(flat)
+    records = recorded_parameters(proto)
     names_tell = proto.producer_name == "pytorch"
     found = {}
     for name, source in flat.sources.items():
         role = _Decision(source, weights.get(name), names_tell=names_tell).role(flow.uses(name))
         if role is not None:
+            role = _respect_exporter(role, records.get(name))
             found[name] = _respect_blocks(role, name in constants)
     return found
+
+
+def _respect_exporter(role: Role, is_parameter: bool | None) -> Role:
+    """Follow the exporter in what is a parameter, and what a buffer, of the module."""
+    is_guess = role.trained or role.kind in _GUESSED
+    if (
+        is_parameter in (None, role.trained)
+        or not is_guess
+        or "BatchNormalization" in role.operators
+    ):
+        return role
+    kind, what = (WEIGHT, "parameter") if is_parameter else (CONSTANT, "buffer")
+    return replace(role, kind=kind, reason=f"a {what} of the exported module")
 
 
 def _respect_blocks(role: Role, is_constant: bool) -> Role:
@@ -155,7 +161,7 @@ class _Decision:
     def __init__(self, source: Source, array: np.ndarray | None, *, names_tell: bool) -> None:
         self._source = source
         self._values = _values_of(source) if array is None else array
-        self._named = not source.in_node and not _ANONYMOUS.fullmatch(source.name)
+        self._named = not source.in_node and not is_anonymous(source.name)
         self._names_tell = names_tell
 
     def role(self, uses: Iterable[Use]) -> Role | None:
@@ -204,8 +210,9 @@ class _Decision:
     def _combined(self, use: Use) -> Verdict | None:
         """Return the verdict on what only sets how other constants are combined."""
         if use.combined not in ARITHMETIC:
-            vector = sum(dim > 1 for dim in self._source.shape) < 2
-            return (STATISTIC, "a vector that a weight is normalised by") if vector else None
+            if len(self._source.shape) == 1:
+                return STATISTIC, "a vector that a weight is normalised by"
+            return self._in_slot(use._replace(role=WEIGHT, op_type=use.combined))
         if self._source.size == 1 and not use.computed:
             return CONSTANT, "scales or shifts other constants"
         return (MASK, "zeros and ones") if self._test(fixed.is_zero_one) else None

@@ -7,7 +7,7 @@ blockdsl export run --output-name logits -o trained.onnx
 ```
 """
 
-from blockdsl.cli import generate, info, train  # noqa: F401  (importing them adds the commands)
+from blockdsl.cli import check, generate, info, train  # noqa: F401  (importing them adds the commands)
 from blockdsl.cli.app import app
 
 __all__ = ["app", "main"]

@@ -13,6 +13,7 @@ import typer
 from blockdsl.artifacts import LossType, OptimType, generate_artifacts, summary
 from blockdsl.cli.app import app, console
 from blockdsl.cli.blocks import block_of
+from blockdsl.errors import ArtifactError
 
 LOSSES = {
     "mse": LossType.MSELoss,
@@ -65,6 +66,20 @@ def generate(
     custom_op_library: Annotated[
         Path | None, typer.Option(help="The library of the model's custom operators.")
     ] = None,
+    separate_merged: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A weight, or a glob, that the exporter merged of equal ones and that is to be "
+            "separate; all for every one that `blockdsl check` finds."
+        ),
+    ] = None,
+    tie: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Two weights that are to be one, as FIRST,SECOND; all for every pair that "
+            "`blockdsl check` finds."
+        ),
+    ] = None,
 ) -> None:
     """Write what trains MODEL: training, evaluation and optimizer models and a checkpoint."""
     with _printed_summary():
@@ -81,6 +96,8 @@ def generate(
             additional_output_names=output_name,
             nominal_checkpoint=nominal,
             loss_input_names=loss_input,
+            separate_merged=separate_merged == ["all"] or separate_merged or False,
+            tie=tie == ["all"] or [_pair(text) for text in tie or ()],
         )
     console.print(f"Wrote the artifacts to {output}. Look at them: blockdsl info {output}")
 
@@ -105,3 +122,11 @@ def _printed_summary() -> Iterator[None]:
     finally:
         log.removeHandler(printer)
         log.setLevel(level)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    """Return the two names of a `--tie` option."""
+    first, comma, second = text.partition(",")
+    if not (first and comma and second):
+        raise ArtifactError(f"--tie must be all or two names, FIRST,SECOND; got {text!r}.")
+    return first, second

@@ -70,11 +70,11 @@ def believed(declared: TypeProto, inferred: TypeProto | None) -> TypeProto:
     return TensorType(inferred.tensor_type.elem_type, (None,) * len(tensor.shape)).proto()
 
 
-def correct(graph: GraphProto, types: Types) -> None:
-    """Replace the declarations of a graph that contradict the inferred types, with a warning.
+def contradictions(graph: GraphProto, types: Types) -> dict[str, str]:
+    """Return the declarations of a graph that contradict the inferred types, in words, by names.
 
     Args:
-        graph: The graph; its declarations are changed.
+        graph: The graph.
         types: The inferred types of its tensors.
     """
     wrong = {}
@@ -82,6 +82,17 @@ def correct(graph: GraphProto, types: Types) -> None:
         declared, found = TensorType.of(proto), TensorType.of(types.get(name, proto))
         if declared and found and _contradict(declared, found):
             wrong[name] = f"{name!r} is declared {declared} and is {found}"
+    return wrong
+
+
+def correct(graph: GraphProto, types: Types) -> None:
+    """Replace the declarations of a graph that contradict the inferred types, with a warning.
+
+    Args:
+        graph: The graph; its declarations are changed.
+        types: The inferred types of its tensors.
+    """
+    wrong = contradictions(graph, types)
     if not wrong:
         return
     shown = "; ".join(list(wrong.values())[:5])
