@@ -64,6 +64,11 @@ def is_sinusoid(array: np.ndarray, least: int = 6) -> bool:
     )
 
 
+def is_wave(array: np.ndarray, least: int = 6) -> bool:
+    """Whether a table holds sinusoids along one of its axes, be it of one frequency."""
+    return any(map(_is_wave, _columns(array, least)))
+
+
 def is_grid(array: np.ndarray, least: int = 5) -> bool:
     """Whether a tensor grows evenly along one of its axes: coordinates."""
     for columns in _columns(array, least):
@@ -72,6 +77,27 @@ def is_grid(array: np.ndarray, least: int = 5) -> bool:
         if largest and np.abs(np.diff(steps, axis=0)).max() <= 1e-3 * largest:
             return True
     return False
+
+
+def is_mesh(array: np.ndarray) -> bool:
+    """Whether the channels of a tensor, its last axis, are coordinates along different axes."""
+    values = array.squeeze()
+    channels = values.shape[-1] if values.ndim > 2 else 0
+    if not 2 <= channels < values.ndim or values.size > _LARGEST:
+        return False
+    axes = {_only_axis(values[..., channel]) for channel in range(channels)}
+    return len(axes - {None}) == channels
+
+
+def _only_axis(values: np.ndarray) -> int | None:
+    """Return the axis along which a tensor grows, or falls, if it is constant along the others."""
+    varying = [
+        axis for axis, n in enumerate(values.shape) if n > 1 and np.diff(values, axis=axis).any()
+    ]
+    if len(varying) != 1:
+        return None
+    steps = np.diff(np.moveaxis(values, varying[0], 0), axis=0)
+    return varying[0] if (steps > 0).all() or (steps < 0).all() else None
 
 
 def is_filter_bank(array: np.ndarray) -> bool:

@@ -62,6 +62,10 @@ _GUESSED = (CONSTANT, PREPROCESSING, STATISTIC)
 """Kinds of tensors that are constants by what they meet, and not by their values."""
 
 
+_FOLDED = re.compile(r"(exp|sigmoid|softmax|softplus|tanh)(_\d+)?")
+"""How PyTorch's exporter names what it folds of functions that learned numbers go through."""
+
+
 @dataclass(frozen=True)
 class Role:
     """The role of a tensor in a model.
@@ -163,6 +167,7 @@ class _Decision:
         self._values = _values_of(source) if array is None else array
         self._named = not source.in_node and not is_anonymous(source.name)
         self._names_tell = names_tell
+        self._is_folded = names_tell and _FOLDED.fullmatch(source.name) is not None
 
     def role(self, uses: Iterable[Use]) -> Role | None:
         """Return the role, None for integers that are shapes, indices or the like."""
@@ -213,6 +218,8 @@ class _Decision:
             if len(self._source.shape) == 1:
                 return STATISTIC, "a vector that a weight is normalised by"
             return self._in_slot(use._replace(role=WEIGHT, op_type=use.combined))
+        if use.combined == "MatMul" and self._test(fixed.is_mesh):
+            return TABLE, "coordinates"
         if self._source.size == 1 and not use.computed:
             return CONSTANT, "scales or shifts other constants"
         return (MASK, "zeros and ones") if self._test(fixed.is_zero_one) else None
@@ -255,7 +262,7 @@ class _Decision:
             return MASK, "infinite or huge negative values"
         neutral = self._source.in_node and self._test(fixed.is_constant, 0.0, 1.0)
         is_slot = use.other in _AFTER and self._source.size > 1 and not neutral
-        if is_slot and not self._test(fixed.is_sinusoid):
+        if is_slot and not self._is_wave():
             return kind, f"the {kind} after a {_AFTER[use.other]}"
         if use.other is Origin.POSITION:
             return TABLE, "meets positions or sizes"
@@ -281,16 +288,15 @@ class _Decision:
         if self._is_table():
             return TABLE, "sines, cosines or coordinates"
         kind, reason = _AMBIGUOUS.get(use.role) or _AMBIGUOUS.get(use.op_type, _ADDED)
-        if self._named or not (
-            self._test(fixed.is_constant) or self._test(fixed.is_regular, 2**-6)
-        ):
+        plain = self._test(fixed.is_constant) or self._test(fixed.is_regular, 2**-6)
+        if self._named or self._is_folded or not plain:
             return kind, reason.format(use.op_type)
         return CONSTANT, f"an unnamed constant of {use.op_type}"
 
     def _scalar(self, use: Use) -> Verdict:
         """Return the verdict on a single number."""
         if use.role in (OPERAND, EXPONENT):
-            if use.computed and self._named:
+            if (use.computed and self._named) or self._is_folded:
                 return SCALAR, f"a learned function of it goes into {use.op_type}"
             if self._named and (self._source.shape or self._names_tell):
                 return SCALAR, f"a named number of {use.op_type}"
@@ -300,7 +306,13 @@ class _Decision:
         integers = self._test(fixed.is_regular) and not self._test(fixed.is_constant)
         if integers and self._values is not None and np.abs(self._values).max() >= 8:
             return True
-        return self._test(fixed.is_sinusoid) or self._test(fixed.is_grid)
+        return self._is_wave() or self._test(fixed.is_grid) or self._test(fixed.is_mesh)
+
+    def _is_wave(self) -> bool:
+        """Whether it holds sines and cosines: of one frequency, too, if an exporter folded it."""
+        is_matrix = sum(dim > 1 for dim in self._source.shape) > 1
+        one = not self._named and is_matrix
+        return self._test(fixed.is_wave if one else fixed.is_sinusoid)
 
     def _test(self, test: Callable[..., bool], *arguments: float) -> bool:
         return self._values is not None and test(self._values, *arguments)

@@ -9,9 +9,11 @@ _ANONYMOUS = re.compile(
     r"|const_fold_opt__\d+|const__\d+)(_output_\d+)?(:\d+)?"
     r"|.*constant.*|.+_output_\d+|.+\.constant\.\d+"
     r"|\w+_default(_\d+)?|(scalar_tensor|lift_fresh_copy|convert_element_type|_to_copy)\w*"
-    r"|(add|alias|arange|cat|clone|cos|detach|div|exp|expand|flip|full|getitem|index|linspace|matmul"
-    r"|mm|mul|neg|ones|permute|pow|repeat|reshape|rsqrt|rsub|select|sigmoid|sin|slice|softmax|sqrt"
-    r"|stack|sub|sum|transpose|unsqueeze|view|zeros)(_\d+)?",
+    r"|(add|alias|arange|cat|clamp|clamp_max|clamp_min|clone|concat|cos|cumsum|detach|div|embedding"
+    r"|exp|expand|eye|flip|full|full_like|getitem|index|linspace|log|masked_fill|matmul|mm|mul|neg"
+    r"|ones|ones_like|pad|permute|pow|repeat|reshape|roll|rsqrt|rsub|select|sigmoid|sin|slice"
+    r"|softmax|softplus|split|sqrt|stack|sub|sum|tanh|tile|transpose|tril|triu|unbind|unsqueeze"
+    r"|view|where|zeros|zeros_like)(_\d+)?",
     re.IGNORECASE,
 )
 """How exporters name constants, and what they folded: `val_3`, `/encoder/Constant_output_0`,

@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from blockdsl.artifacts.slots import (
+    ADD,
     ALL_DATA,
     ARITHMETIC,
     BIAS,
@@ -184,10 +185,7 @@ class Flow:
         if role is not None and not (constant and role == EMBEDDING):
             return [Use(role, op_type, dequantized=any(use.dequantized for use in result))]
         if op_type in ARITHMETIC:
-            if not self._is_constant(step.inputs[slot]):
-                return [Use(DATA, op_type)]
-            layered = not self._layered.isdisjoint(step.outputs)
-            return [Use(OPERAND, op_type, self._other(step, slot), layered=layered)]
+            return self._operand(step, slot, result)
         if slot in _FILLERS.get(op_type, ()):
             return [Use(FILLER, op_type)]
         if constant and slot == 0:
@@ -196,6 +194,16 @@ class Flow:
         if step.domain not in _STANDARD:
             return [Use(CUSTOM, op_type)]
         return [Use(EXPONENT if op_type == "Pow" and slot == 1 else SETTING, op_type)]
+
+    def _operand(self, step: Step, slot: int, result: set[Use]) -> Iterable[Use]:
+        """Return the uses of an operand of arithmetic that is not of constants alone."""
+        origin, other = self._origins.get(step.inputs[slot]), self._other(step, slot)
+        if origin not in _KNOWN:
+            return [Use(DATA, step.op_type)]
+        if other in _KNOWN and ARITHMETIC[step.op_type] == ADD:  # a bias and a mask, say
+            return {use._replace(combined=step.op_type) for use in result}
+        layered = not self._layered.isdisjoint(step.outputs)
+        return [Use(OPERAND, step.op_type, other, layered=layered)]
 
     def _turns_positions(self, step: Step, slot: int, result: set[Use]) -> bool:
         """Whether a product multiplies positions and only its sines and cosines are taken."""

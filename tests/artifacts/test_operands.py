@@ -134,6 +134,11 @@ CASES = {
     "fixed positions on a product": ("h = MatMul (x, v) y = Add (h, w)", positions(32, 8), "table"),
     "looked up positions": ("y = Gather (w, i)", positions(32, 8, 2), "table"),
     "rotary cosines": ("h = MatMul (x, v) y = Mul (h, w)", positions(16, 8), "table"),
+    "folded rotary cosines of one frequency": (
+        "h = MatMul (x, v) y = Mul (h, unsqueeze_14)",
+        np.cos(np.arange(9, dtype=np.float32))[:, None].repeat(2, axis=1),
+        "table",
+    ),
     "rotary frequencies": (
         "p = Cast <to=1> (i) a = MatMul (w, p) b = Cos (a) h = Relu (x) y = Mul (h, b)",
         random(4, 1),
@@ -159,6 +164,21 @@ CASES = {
         "h = Conv (x, v, b) t = Sigmoid (h) y = Mul (t, val_7)",
         np.float32([[1.25, 1.625], [2, 3.75], [4.125, 2.875]]).reshape(3, 1, 1, 2),
         "constant",
+    ),
+    "looked up bias with a mask of positions": (
+        "b = Gather (w, j) p = Cast <to=1> (i) m = Add (b, p) a = MatMul (x, x) y = Add (a, m)",
+        random(9, 6),
+        "embedding",
+    ),
+    "learned query": (
+        "q = MatMul (w, v) k = MatMul (x, u) y = MatMul (k, q)",
+        random(1, 1, 6),
+        "weight",
+    ),
+    "coordinates through layers": (
+        "q = MatMul (w, v) r = Relu (q) a = MatMul (x, x) y = Add (a, r)",
+        np.stack(np.meshgrid(*[np.float32([-1, -0.8, 0, 0.8, 1])] * 2, indexing="ij"), -1),
+        "table",
     ),
     "mel filters": ("h = Relu (x) y = MatMul (h, w)", bands(20, 128).T, "table"),
     "mean of an input": ("a = Sub (x, w) y = Conv (a, v)", MEAN, "preprocessing"),
@@ -208,8 +228,14 @@ def build(text, array, producer=""):
     model.producer_name = producer
     made = {"x", "i", ""} | {o for node in model.graph.node for o in node.output}
     read = {name: None for node in model.graph.node for name in node.input if name not in made}
-    helpers = {"s": np.array([1, 6]), "c": np.float32(255), "u": MEAN, "b": random(6)}
-    target = next((n for n in read if n not in "vubsc"), "w")
+    helpers = {
+        "s": np.array([1, 6]),
+        "c": np.float32(255),
+        "u": MEAN,
+        "b": random(6),
+        "j": np.array([0, 3, 1]),
+    }
+    target = next((n for n in read if n not in "vubscj"), "w")
     for name in read | {target: None}:
         value = array if name == target else helpers.get(name, random(6, 6))
         model.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
