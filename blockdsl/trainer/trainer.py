@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +28,8 @@ from blockdsl.trainer.checkpoints import (
     remove_leftovers,
 )
 from blockdsl.trainer.fit import Fit, History, Settings
+
+_log = logging.getLogger(__name__)
 
 
 class Trainer:
@@ -101,6 +104,7 @@ class Trainer:
         self.state.properties[SEED] = self.seed
         self._eval_model = self._file("eval_model.onnx")
         self.module = Module(training_model, self.state, self._eval_model, device=device)
+        _log.info("%s", _what_is_trained(self.state))
         optimizer_model = self._file("optimizer_model.onnx")
         self.optimizer = Optimizer(optimizer_model, self.module) if optimizer_model else None
         self.unfinished = False
@@ -311,3 +315,12 @@ class Trainer:
     def _file(self, name: str) -> Path | None:
         path = self._directory / f"{self.prefix}{name}"
         return path if path.is_file() else None
+
+
+def _what_is_trained(state: CheckpointState) -> str:
+    frozen = [name for name, parameter in state.parameters if not parameter.requires_grad]
+    total = len(state.parameters)
+    listed = ", ".join(frozen[:5]) + (f" and {len(frozen) - 5} more" if len(frozen) > 5 else "")
+    return f"Trains {total - len(frozen)} of {total} parameters" + (
+        f"; frozen: {listed}" if frozen else ""
+    )
