@@ -26,7 +26,7 @@ from blockdsl.backend.sessions import (
 from blockdsl.backend.weights import external_weights, read_inner
 from blockdsl.errors import EngineError
 from blockdsl.graph.class_labels import Classes, fed_labels
-from blockdsl.graph.tensor import TensorType
+from blockdsl.graph.tensor import FLOATS, TensorType, np_dtype
 from blockdsl.graph.walk import all_nodes
 
 INLINE_BYTES = 1024  # shapes and axes must stand in the model; weights are better left outside
@@ -192,10 +192,21 @@ def _refusal(model: ModelProto | None, what: str, device: Device, error: Excepti
             "onnxruntime-training 1.19.2 writes it so from opset 14 on, and cannot load it either. "
             "Open the training model without it, or generate the artifacts again with blockdsl."
         )
-    if match := re.search(r"Could not find an implementation for (\w+)\((\d+)\)", message):
+    if match := re.search(
+        r"Could not find an implementation for (\w+)\((\d+)\)( node with name '[^']+')?", message
+    ):
+        node = (match[3] or "").replace(" node with name", ", node")
         return (
-            f"{head}: it has no kernel of {match[1]} (opset {match[2]}) for the element types in "
-            "this model. Use float32, or another device."
+            f"{head}: it has no kernel of {match[1]} (opset {match[2]}{node}) for "
+            f"{_float_types(model) or 'the element types in this model'}. {_CAST}, or use another "
+            "device."
+        )
+    if match := re.search(
+        r"Type 'tensor\((\w+)\)' of input parameter \((.*?)\) of operator \((\w+)\)", message
+    ):
+        return (
+            f"{head}: {match[3]} takes no {match[1]} in the opset of the model, and its input "
+            f"'{match[2]}' is {match[1]}. {_CAST}, or export it at an opset whose operator does."
         )
     if match := re.search(r"IR version: (\d+), max supported IR version: (\d+)", message):
         return (
@@ -208,6 +219,20 @@ def _refusal(model: ModelProto | None, what: str, device: Device, error: Excepti
             "Export the forward model at that opset, or install a newer onnxruntime."
         )
     return f"{head}: {reason(error)}"
+
+
+_CAST = "Cast the model, or the inputs of this operator, to float32"
+
+
+def _float_types(model: ModelProto | None) -> str:
+    """The floating-point types of a model beside float32."""
+    if model is None:
+        return ""
+    graph = model.graph
+    values = [TensorType.of(v.type) for v in (*graph.input, *graph.output, *graph.value_info)]
+    found = {value.elem_type for value in values if value is not None}
+    found |= {tensor.data_type for tensor in graph.initializer}
+    return " or ".join(np_dtype(t).name for t in sorted(found & FLOATS - {TensorProto.FLOAT}))
 
 
 def _located(model: ModelProto | None, domain: str, op_type: str) -> str:
