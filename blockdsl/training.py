@@ -21,6 +21,7 @@ from blockdsl.blocks.block import Block, ModelBlock, output_names
 from blockdsl.errors import BlockWarning, GradientError, GraphError
 from blockdsl.functional.label_checks import check_computed_labels, declare_scores
 from blockdsl.functional.model_functions import FLAG, FLOAT, functions_for, model_function
+from blockdsl.functional.training_dropout import spell_out_dropout
 from blockdsl.gradient import build_gradients
 from blockdsl.gradient.composites import taken_apart
 from blockdsl.gradient.functions import expand_calls
@@ -173,6 +174,8 @@ def _add_gradients(
     """The gradient of the first output, accumulated; and the running statistics, replaced."""
     if graph.opset() < 14:
         _spell_out_batch_norm(graph)
+    if graph.opset() < 12:
+        spell_out_dropout(graph)
     gradients = build_gradients(graph, outputs[0], trained) if trained else {}
     with activate(graph):
         buffers = [

@@ -9,8 +9,12 @@ from onnx import GraphProto, ModelProto, NodeProto
 from blockdsl.backend.walk import ancestors, is_accumulator
 from blockdsl.errors import EngineError
 from blockdsl.graph.evaluation_mode import NORMALISATIONS, to_evaluation_mode
-from blockdsl.graph.layout import BUFFER, RESET
+from blockdsl.graph.layout import BUFFER, DROPOUT_NOISE, RESET
 from blockdsl.graph.walk import replace_items
+
+_EVAL_MODEL = (
+    "Make the module with the eval model: `Module(..., eval_model_uri='eval_model.onnx')`."
+)
 
 
 def is_training_model(graph: GraphProto) -> bool:
@@ -29,7 +33,8 @@ def forward_model(model: ModelProto, parameters: Collection[str]) -> ModelProto:
         The model: what the user's outputs need and whatever else no gradient does.
 
     Raises:
-        EngineError: Batch normalisation is spelled out, as training before opset 14 needs it.
+        EngineError: Batch normalisation is spelled out, as training before opset 14 needs it, or
+            dropout, before opset 12.
     """
     graph = model.graph
     accumulators = [node for node in graph.node if is_accumulator(node)]
@@ -43,11 +48,22 @@ def forward_model(model: ModelProto, parameters: Collection[str]) -> ModelProto:
         for index, node in enumerate(graph.node)
         if not is_accumulator(node) and (index in forward or index not in backward)
     ]
+    _check_dropout(kept)
     to_evaluation_mode(kept)
     inputs = [v for v in graph.input if v.name != RESET and not v.name.endswith(BUFFER)]
     for container, values in ((graph.node, kept), (graph.output, outputs), (graph.input, inputs)):
         replace_items(container, values)
     return model
+
+
+def _check_dropout(nodes: Iterable[NodeProto]) -> None:
+    """Dropout must be an operator that can be turned off."""
+    for node in nodes:
+        if node.name.endswith(DROPOUT_NOISE):
+            raise EngineError(
+                f"The training model drops by {node.name!r}: before opset 12 training needs "
+                f"Dropout spelled out, which cannot be turned to inference. {_EVAL_MODEL}"
+            )
 
 
 def _check_statistics(
@@ -65,6 +81,5 @@ def _check_statistics(
             raise EngineError(
                 f"The training model updates the running statistic '{node.input[0]}' without a "
                 "BatchNormalization that could normalise by it: before opset 14 training needs it "
-                "spelled out. So it cannot be turned to inference. Make the module with the eval "
-                "model: `Module(..., eval_model_uri='eval_model.onnx')`."
+                f"spelled out. So it cannot be turned to inference. {_EVAL_MODEL}"
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -22,7 +21,7 @@ from blockdsl.blocks.parameters import (
     uniform,
 )
 from blockdsl.blocks.windows import Padding, Window, padding, per_axis
-from blockdsl.errors import BlockWarning, OpError
+from blockdsl.errors import OpError
 from blockdsl.graph.context import current
 from blockdsl.graph.op import op
 from blockdsl.graph.value import Value
@@ -151,7 +150,8 @@ class Dropout(Block):
     """Zero at random: `x / (1 - ratio)` with the probability 1 - ratio, else 0, in training.
 
     The evaluation model passes `x` through. Before opset 12 the operator cannot be told to train:
-    it passes `x` through there too, with a warning.
+    training models have its mathematics in its place, which draw from a generator of their own
+    that `blockdsl.api.set_seed` does not set back.
 
     Args:
         ratio: The probability of zero.
@@ -170,14 +170,7 @@ class Dropout(Block):
 
     def build(self, x: str) -> Value:
         """Drop elements of a tensor."""
-        opset = current().opset()
-        if opset < 12:
-            warnings.warn(
-                f"Dropout has no training mode at opset {opset}: nothing is dropped. Use a model "
-                f"of opset 12 or newer.",
-                BlockWarning,
-                stacklevel=3,
-            )
+        if current().opset() < 12:
             y: Value = op.Dropout(x, ratio=self.ratio)
         else:
             # The ratio may not be a bfloat16, and float16 would round it.

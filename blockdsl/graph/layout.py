@@ -15,3 +15,5 @@ RESET = "lazy_reset_grad"
 
 NEW = ".out"
 """What follows the name of an input of a plain optimizer model in the output of its new value."""
+DROPOUT_NOISE = "dropout_noise"
+"""The end of the names of nodes that draw for a dropout that is written out."""

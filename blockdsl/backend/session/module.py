@@ -24,6 +24,8 @@ from blockdsl.backend.session.load import input_specs, open_session
 from blockdsl.backend.session.state import SessionParameter, SessionState
 from blockdsl.backend.session.training_model import TRAINING, load_training_model
 from blockdsl.errors import ArtifactError, EngineError, StateError
+from blockdsl.graph.random import draws_by_itself
+from blockdsl.graph.walk import nodes_of
 
 EVAL = "eval model"
 _TOGETHER = "The checkpoint and the models must come from one call of `generate_artifacts`."
@@ -74,6 +76,8 @@ class SessionModule:
         )
         self._accumulating: BoundSession | None = None
         self._accumulates = False
+        # Each session has generators of its own, which draw what those of the other one drew.
+        self._draws = any(map(draws_by_itself, nodes_of(self._graph.model)))
         self._evaluation = None if eval_model is None else self._open_eval(eval_model)
         self._eval_model = eval_model
 
@@ -81,10 +85,14 @@ class SessionModule:
         """Run forward and backward; the gradients are written or, if not reset, added to."""
         self._check_values()
         feeds = check_feeds(self._specs[TRAINING], inputs, TRAINING)
-        if self._accumulates and self._accumulating is None:
-            self._accumulating = self._open_accumulating()
-        session = self._accumulating if self._accumulates else self._overwriting
-        assert session is not None
+        session = self._overwriting
+        if self._accumulates or self._draws:
+            if self._accumulating is None:
+                self._accumulating = self._open_accumulating()
+            session = self._accumulating
+            if not self._accumulates:
+                for gradient in self._gradients.values():
+                    gradient.write(np.zeros(gradient.shape, gradient.dtype))
         outputs = session.run(feeds, on_device=_all_ort_values(feeds))
         self._accumulates = True
         return outputs

@@ -20,7 +20,8 @@ def dropout(
 ) -> tuple[Value, None, None]:
     """y = mask x / (1 - ratio)        dx = mask g / (1 - ratio)        (in training; else y = x)
 
-    The mask is the one that was drawn in the forward pass. Before opset 12 nothing is dropped.
+    The mask is the one that was drawn in the forward pass. Before opset 12 the operator drops
+    nothing: training models have its mathematics in its place.
     """
     trains = False if training_mode is None else training_mode.constant
     if trains is not None and not trains:
