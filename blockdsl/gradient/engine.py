@@ -65,8 +65,7 @@ def build_gradients(
         # Before IR version 4 the constants of a gradient would have to be inputs.
         model = graph.scopes[0].proto
         model.ir_version = max(model.ir_version, 4)
-        for name in wrt:  # rules for constant exponents and the like are not for these
-            graph.make_variable(name)
+        graph.make_variables(wrt)  # rules for constant exponents and the like are not for these
         _expand_functions(graph, [of], wrt)
         path = path_between(graph, [of], wrt)
         changed = [keep_draws(scope, _own(scope, path)) for scope in graph.scopes]

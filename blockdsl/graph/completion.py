@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 
+import numpy as np
 from onnx import NodeProto, TensorProto, TensorShapeProto, TypeProto
 
 from blockdsl.graph.declarations import believed
@@ -25,6 +26,7 @@ def complete(
     constants: MutableMapping[str, TensorProto],
     declared: Mapping[str, TypeProto],
     infer: Callable[[NodeProto], Mapping[str, TypeProto]],
+    evaluate: Callable[[NodeProto], Mapping[str, np.ndarray]],
 ) -> None:
     """Add what is known of types and integers once the integers that nodes compute are followed.
 
@@ -34,6 +36,7 @@ def complete(
         constants: Its small constants; integers that turn out to be constant are added.
         declared: The types that the model declares, for what inference does not know.
         infer: ONNX's inference of one node, from `types` and `constants` as they are.
+        evaluate: The integers that a node computes from `constants`.
     """
     integers: dict[str, Known] = {}
     for name, tensor in constants.items():
@@ -56,15 +59,16 @@ def complete(
             if name in declared and not has_rank(types.get(name)):
                 types[name] = believed(declared[name], types.get(name))
                 news.add(name)
-        value = fold(node, integers, types)
-        if value is None:
+        if all(name in constants for name in results):
             continue
-        name = results[0]
-        integers[name] = value
-        constant = as_tensor(value, types.get(name))
-        if constant is not None and name not in constants:
-            constants[name] = constant
-            news.add(name)
+        value = fold(node, integers, types)
+        values = evaluate(node) if value is None else {results[0]: value}
+        for name, entries in values.items():
+            integers[name] = entries.astype(object)
+            constant = as_tensor(entries, types.get(name))
+            if constant is not None and name not in constants:
+                constants[name] = constant
+                news.add(name)
 
 
 def _mend(types: Types, found: Mapping[str, TypeProto]) -> list[str]:

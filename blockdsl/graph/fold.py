@@ -26,7 +26,7 @@ def known(array: np.ndarray) -> Known | None:
 
 
 def folds(node: NodeProto) -> bool:
-    """Whether it may be known what a node computes, of integers or of a shape."""
+    """Whether the entries of what a node computes are followed one by one."""
     return (node.op_type in _FOLDS or node.op_type in _OF_SHAPES) and not node.domain
 
 
@@ -166,10 +166,7 @@ _FOLDS: dict[str, Callable[[list[Any], Mapping[str, Any]], Known | None]] = {
     "Sub": _elementwise(lambda a, b: a - b),
     "Mul": _elementwise(lambda a, b: a * b),
     "Div": _elementwise(_divide),
-    "Mod": _elementwise(lambda a, b: a % b),
-    "And": _elementwise(lambda a, b: a and b),
     "Equal": _elementwise(lambda a, b: a == b),
-    "Not": lambda inputs, attributes: np.asarray(np.equal(inputs[0], False), object),
     "Where": lambda inputs, attributes: _where(*inputs),
     "Identity": lambda inputs, attributes: inputs[0],
     "Cast": _cast,

@@ -129,7 +129,7 @@ class Index(TypeIndex):
     def _complete(self, declared: Mapping[str, TypeProto]) -> None:
         """Type what ONNX's inference of the whole model left open."""
         nodes = self.proto.graph.node
-        complete(nodes, self._types, self._constants, declared, self._infer_typed)
+        complete(nodes, self._types, self._constants, declared, self._infer_typed, self._evaluate)
         self._tensors.clear()
 
     def _admit(self, node: NodeProto) -> None:

@@ -173,7 +173,10 @@ def _of_squeeze(node: NodeProto, types: Types) -> int | None:
 
 
 def _of_unsqueeze(node: NodeProto, types: Types) -> int | None:
-    rank, added = _rank(types, node.input[0]), _length(types, "".join(node.input[1:]))
+    axes = "".join(node.input[1:])
+    # ONNX Runtime takes a scalar for one axis.
+    added = 1 if _rank(types, axes) == 0 else _length(types, axes)
+    rank = _rank(types, node.input[0])
     return None if rank is None or added is None else rank + added
 
 

@@ -20,6 +20,7 @@ from blockdsl.graph.rewriting import Rewritable
 from blockdsl.graph.schema import Operator, attribute_kind
 from blockdsl.graph.tensor import Dim, TensorType, elem_type_of
 from blockdsl.graph.value import Value
+from blockdsl.graph.walk import reads
 
 
 class Graph(Rewritable):
@@ -60,10 +61,15 @@ class Graph(Rewritable):
         """The model's own function that a node calls, from the body of a loop or branch too."""
         return super().function_of(node) if self.parent is None else self.parent.function_of(node)
 
-    def make_variable(self, name: str) -> None:
-        """Forget the value of a tensor, which is to be changed."""
+    def make_variables(self, names: Iterable[str]) -> None:
+        """Forget the values of tensors that are to be changed, and of all that depends on them."""
+        varying = set(names)
         for scope in self.scopes:
-            scope._constants.pop(name, None)
+            for node in scope.proto.graph.node:
+                if node.op_type not in ("Shape", "Size") and not varying.isdisjoint(reads(node)):
+                    varying.update(filter(None, node.output))
+            for name in varying & scope._constants.keys():
+                scope._constants.pop(name, None)
 
     def value(self, name: str) -> Value:
         """A tensor of this model as a `Value`."""

@@ -33,6 +33,7 @@ from blockdsl.graph.check import is_small
 from blockdsl.graph.completion import has_rank
 from blockdsl.graph.fold import Known, as_tensor, fold, folds, known
 from blockdsl.graph.infer import infer_outputs
+from blockdsl.graph.known_programs import constant_of, evaluate
 from blockdsl.graph.naming import Namer
 from blockdsl.graph.pool_windows import drop_doubtful_windows
 from blockdsl.graph.schema import Operator
@@ -118,10 +119,6 @@ class TypeIndex:
         """The value of a small constant, `None` if the tensor is not one."""
         tensor = self._constants.get(name)
         return None if tensor is None else array_of(tensor)
-
-    def make_variable(self, name: str) -> None:
-        """Forget the value of a tensor, which is to be changed."""
-        self._constants.pop(name, None)
 
     def producer(self, name: str) -> NodeProto | None:
         """The node that computes a tensor, `None` for inputs and initializers."""
@@ -259,29 +256,37 @@ class TypeIndex:
         for name in names_in(node):
             self.names.take(name)
         self._note_given(node)
-        if folds(node):
+        if not all(name in self._constants for name in node.output):
             self._note_computed(node)
 
     def _note_given(self, node: NodeProto) -> None:
         """Note a constant that a node holds."""
-        if node.op_type == "Constant" and not node.domain and node.attribute[0].HasField("t"):
-            if is_small(node.attribute[0].t):
-                self._constants[node.output[0]] = node.attribute[0].t
+        if node.op_type == "Constant" and not node.domain:
+            value = constant_of(node)
+            if value is not None and is_small(value):
+                self._constants[node.output[0]] = value
         elif node.op_type == "Identity" and node.input[0] in self._constants:
             self._constants[node.output[0]] = self._constants[node.input[0]]
 
     def _note_computed(self, node: NodeProto) -> None:
         """Note the integers that a node computes, if all of them are known: a static shape, say."""
         inputs: dict[str, Known] = {}
-        for name in node.input:
+        for name in node.input if folds(node) else ():
             array = self.constant_value(name)
             value = None if array is None else known(array)
             if value is not None:
                 inputs[name] = value
         found = fold(node, inputs, self._types)
-        tensor = None if found is None else as_tensor(found, self._types.get(node.output[0]))
-        if tensor is not None:
-            self._constants[node.output[0]] = tensor
+        values = self._evaluate(node) if found is None else {node.output[0]: found}
+        for name, entries in values.items():
+            tensor = as_tensor(entries, self._types.get(name))
+            if tensor is not None:
+                self._constants[name] = tensor
+
+    def _evaluate(self, node: NodeProto) -> dict[str, np.ndarray]:
+        """The integers that a node computes from known numbers, by any operators."""
+        opsets = self._imports or self.proto.opset_import
+        return evaluate(node, self._producers, self._constants, self._types, opsets)
 
     def _take(self, name: str) -> None:
         """Note a name that is used."""

@@ -46,7 +46,7 @@ def unsqueeze(g: Value, y: Value, x: Value, axes: Value) -> tuple[Value, None]:
     """y = x with more axes of length one        dx = g without them"""
     if axes.constant is None:
         return reshape_like(g, x), None
-    return g.squeeze(*axes.constant.tolist()), None
+    return g.squeeze(*axes.constant.reshape(-1).tolist()), None  # one axis may be a scalar
 
 
 @vjp("Transpose")
