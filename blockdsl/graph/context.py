@@ -15,7 +15,7 @@ import onnx
 from onnx import ModelProto, helper
 
 from blockdsl.errors import GraphError, NoBaseError
-from blockdsl.graph import onnxblock
+from blockdsl.graph import onnxblock, onnxscript
 from blockdsl.graph.model import Graph
 from blockdsl.graph.schema import MICROSOFT
 
@@ -95,7 +95,8 @@ def activate(graph: Graph) -> Iterator[Graph]:
     """Make a graph the current one for a while, whatever was current before."""
     token = _current.set(graph)
     try:
-        yield graph
+        with onnxscript.lend():
+            yield graph
     finally:
         _current.reset(token)
 

@@ -263,9 +263,23 @@ def _to_names(graph: Graph, form: Operator, slots: Sequence[Any]) -> list[str]:
     ]
 
 
+def refuse_names(graph: Graph, given: Any, array: np.ndarray) -> None:
+    """Refuse a list of tensors, of which NumPy would make an array of their names.
+
+    Raises:
+        OpError: It is one.
+    """
+    if array.dtype.kind == "U" and array.size and all(str(name) in graph for name in array.flat):
+        raise OpError(
+            f"{given!r} is a list of tensors, where one is needed: give them one by one, "
+            f"op.Concat(a, b, axis=0), or join them with op.Concat."
+        )
+
+
 def _constant(graph: Graph, given: Any, kind: str, bound: Mapping[str, np.dtype]) -> str:
     try:
         array = np.asarray(given)
+        refuse_names(graph, given, array)
         dtype = _constant_type(given, array.dtype, kind, bound)
         made = array.astype(dtype)
     except (TypeError, ValueError) as error:

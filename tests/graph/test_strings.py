@@ -158,6 +158,9 @@ REFUSALS = {
     "np.add.reduce": (lambda x: np.add.reduce(x), r"np.add takes no reduce"),
     "np.exp into": (lambda x: np.exp(x, out=np.ones(3)), r"np.exp takes no out"),
     "np.mean into": (lambda x: np.mean(x, dtype=int), r"np.mean on tensors of a model takes"),
+    "list of tensors": (lambda x: op.Concat([x, x], axis=0), r"op.Concat\(a, b, axis=0\)"),
+    "array of tensors": (lambda x: op.Identity(np.array([x, x])), r"is a list of tensors"),
+    "list in a product": (lambda x: x * [x], r"is a list of tensors"),
     "np.float32": (lambda x: np.float32(x), r"elements are not known"),
 }
 
