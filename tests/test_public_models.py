@@ -1,4 +1,7 @@
-"""Models of public wheels train with default arguments (marked nightly)."""
+"""Models of public wheels train with default arguments.
+
+Run by `python -m pytest -m nightly tests/test_public_models.py`: they need a package index.
+"""
 
 import pytest
 
