@@ -8,6 +8,7 @@ very end, for an operand that could be either: PyTorch's exporters name constant
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
