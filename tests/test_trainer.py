@@ -418,7 +418,7 @@ def test_paths_that_are_none(folder, batches):
 
 @pytest.mark.parametrize("value", [None, "high", np.ones(2), 1j], ids=str)
 def test_metrics_that_are_no_numbers(folder, batches, value):
-    message = r"The metric 'odd' gave .*: a metric is one number, the mean over the batch"
+    message = r"The metric 'odd' gave .*: a metric is one number, of the whole data set"
     with pytest.raises(DataError, match=message):
         Trainer(folder).evaluate(batches, {"odd": lambda outputs, inputs: value})
 

@@ -91,7 +91,7 @@ class Fit:
         settings: The numbers.
         folder: Where checkpoints go.
         validation: Data to evaluate on.
-        metrics: What to measure on it beside the loss.
+        metrics: Metrics to compute on it beside the loss.
         on_step: Called after every optimizer step.
         on_evaluation: Called after every evaluation.
     """

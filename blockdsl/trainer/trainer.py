@@ -194,7 +194,7 @@ class Trainer:
                 run it is to.
             gradient_accumulation: How many batches make one optimizer step; the gradients add up.
             validation: Data to evaluate on.
-            metrics: What to measure on it beside the loss.
+            metrics: Metrics to compute on it beside the loss; see `evaluate`.
             eval_every: Optimizer steps between evaluations; once an epoch if left out.
             checkpoint_every: Optimizer steps between checkpoints, of which there is one at the end
                 too; none at all if left out.
@@ -250,18 +250,26 @@ class Trainer:
     def evaluate(
         self, data: Iterable[Batch], metrics: Mapping[str, Metric] | None = None
     ) -> dict[str, float]:
-        """The mean loss, and other means, over some data, by the evaluation model.
+        """Return the loss and metrics over some data, by the evaluation model.
 
         Args:
             data: The batches.
-            metrics: Functions of a batch's outputs and inputs, both by name.
+            metrics: Metrics by name. A function takes the outputs and the inputs of the evaluation
+                model, both by name, and is called once, with those of the whole data set: the
+                batches joined along their first axis, scalars such as the loss as the mean of the
+                batches' weighted by their rows. What is too large for the memory, or has batches
+                that cannot be joined, is for an object with `reset()`, `update(outputs, inputs)`,
+                called with each batch, and `compute()`.
 
         Returns:
-            "loss" and each metric, every batch weighted by its rows.
+            "loss", and each metric. The loss is the mean of the batches' losses weighted by their
+            rows: that of the data set if it is a mean over the rows. A loss that sums, or divides
+            by something else (`ignore_index`, weights of classes), depends on the size of batches.
 
         Raises:
             ArtifactError: There is no evaluation model.
-            DataError: There is no data, or it does not fit the model.
+            DataError: There is no data, or it does not fit the model; a metric gives no number.
+            UnknownNameError: A metric reads a tensor that the evaluation model does not have.
         """
         self._check_eval_model()
         return evaluate(self.module, data, metrics or {})
