@@ -215,12 +215,12 @@ class _Decision:
 
     def _combined(self, use: Use) -> Verdict | None:
         """Return the verdict on what only sets how other constants are combined."""
+        if use.combined == "MatMul" and self._test(fixed.is_mesh):
+            return TABLE, "coordinates"
         if use.combined not in ARITHMETIC:
             if len(self._source.shape) == 1:
                 return STATISTIC, "a vector that a weight is normalised by"
             return self._in_slot(use._replace(role=WEIGHT, op_type=use.combined))
-        if use.combined == "MatMul" and self._test(fixed.is_mesh):
-            return TABLE, "coordinates"
         if self._source.size == 1 and not use.computed:
             return CONSTANT, "scales or shifts other constants"
         return (MASK, "zeros and ones") if self._test(fixed.is_zero_one) else None
