@@ -219,7 +219,8 @@ def _check_labels(spec: InputSpec, feed: Any, classes: Classes, model: str) -> N
     if not isinstance(feed, np.ndarray) and feed.device_name().lower() != "cpu":
         return  # copying them to the host would take longer than the step
     labels, count = as_array(feed), classes.count
-    if not labels.size or (labels.min() >= 0 and labels.max() < count):
+    unsigned = labels.view(f"u{labels.dtype.itemsize}")  # in which a negative label is a large one
+    if unsigned.max(initial=0) < count:
         return
     wrong = (labels < 0) | (labels >= count)
     if classes.ignored is not None:
