@@ -62,7 +62,6 @@ TRAINED = (WEIGHT, EMBEDDING, SCALE, BIAS, SLOPE, TOKEN, STATE, SCALAR)
 _GUESSED = (CONSTANT, PREPROCESSING, STATISTIC)
 """Kinds of tensors that are constants by what they meet, and not by their values."""
 
-
 _FOLDED = re.compile(r"(exp|sigmoid|softmax|softplus|tanh)(_\d+)?")
 """How PyTorch's exporter names what it folds of functions that learned numbers go through."""
 
@@ -220,6 +219,8 @@ class _Decision:
         if use.combined not in ARITHMETIC:
             if len(self._source.shape) == 1:
                 return STATISTIC, "a vector that a weight is normalised by"
+            if use.role in _SETTINGS:
+                return None
             return self._in_slot(use._replace(role=WEIGHT, op_type=use.combined))
         if self._source.size == 1 and not use.computed:
             return CONSTANT, "scales or shifts other constants"

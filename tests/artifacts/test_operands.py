@@ -144,6 +144,11 @@ CASES = {
         random(4, 1),
         "table",
     ),
+    "frequencies of constant positions": (
+        "a = MatMul (w, u) b = Cos (a) h = Relu (x) y = Mul (h, b)",
+        random(4, 1),
+        "table",
+    ),
     "frequencies of time steps": (
         "a = Mul (x, w) b = Sin (a) y = MatMul (b, v)",
         random(4) ** 2,
