@@ -10,6 +10,7 @@ import onnx
 
 import blockdsl
 from blockdsl import blocks, op
+from blockdsl.artifacts.roles import roles
 from blockdsl.graph import Value
 
 
@@ -149,5 +150,6 @@ def write(block: blockdsl.ForwardBlock, row: Sequence[int], path: str) -> list[s
     """
     with blockdsl.empty_base():
         block(blockdsl.input("x", shape=("batch", *row)))
-        onnx.save(block.to_model_proto(), path)
-        return blockdsl.graph.current().parameters
+        model = block.to_model_proto()
+    onnx.save(model, path)
+    return [name for name, role in roles(model).items() if role.trained]

@@ -25,6 +25,7 @@ WITHOUT_CASE = {
     "Embedding": "no floats go in: below",
     "InputLike": "below",
     "LabelEncoder": "no floats go in: below",
+    "Model": "takes a model: blocks/test_model.py",
     "PassThrough": "below",
     "SequenceConstruct": "no tensor comes out: below",
 }

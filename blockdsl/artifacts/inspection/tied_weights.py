@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, combinations
+from typing import Any
 
 import numpy as np
 
@@ -95,11 +96,16 @@ def _by_parameter(subject: Subject) -> Iterator[tuple[str, str]]:
 
 def _by_values(subject: Subject) -> Iterator[tuple[str, str]]:
     """Yield the matrices that are equal in a way that no two weights are by accident."""
-    matrices: dict[tuple[int, tuple[int, ...]], list[str]] = {}
+    matrices: dict[tuple[Any, ...], list[str]] = {}
     for name in subject.readers:
         tensor = subject.initializers[name]
-        if len(tensor.dims) == 2 and min(tensor.dims) > 1 and _roles(subject, name):
-            key = tensor.data_type, tuple(sorted(tensor.dims))
+        if len(tensor.dims) != 2 or min(tensor.dims) < 2 or not _roles(subject, name):
+            continue
+        array = subject.array(name)
+        if array is not None:
+            # Transposition keeps both ends of the diagonal: only tensors that share them compare.
+            ends = array[0, 0].tobytes(), array[-1, -1].tobytes()
+            key = (tensor.data_type, *sorted(tensor.dims), *ends)
             matrices.setdefault(key, []).append(name)
     for names in matrices.values():
         for first, second in combinations(names, 2):
