@@ -118,3 +118,12 @@ def test_links_lead_to_files_where_the_pages_are_read_unbuilt():
         links = re.findall(r"\]\((?!https?:)([^)#]+)", text)
         missing = [link for link in links if not (ROOT / page).parent.joinpath(link).exists()]
         assert not missing, (page, missing)
+
+
+def test_code_that_needs_pytorch_is_python():
+    # The suite runs without PyTorch: such blocks are marked `py`, and are compiled alone.
+    page = ROOT / "docs/guides/export_from_pytorch.md"
+    blocks = re.findall(r"^```py\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 4
+    for block in blocks:
+        compile(block, page.name, "exec")
