@@ -20,6 +20,7 @@ from onnx import NodeProto, TensorProto
 from blockdsl.blocks.block import Block, ModelBlock, output_names
 from blockdsl.errors import BlockWarning, GradientError, GraphError
 from blockdsl.functional.label_checks import check_computed_labels, declare_scores
+from blockdsl.functional.matrix_vector import spell_out_transposed_products
 from blockdsl.functional.model_functions import FLAG, FLOAT, functions_for, model_function
 from blockdsl.functional.training_dropout import spell_out_dropout
 from blockdsl.gradient import build_gradients
@@ -134,6 +135,7 @@ class TrainingBlock(Block):
         outputs = output_names(built)
         graph.set_outputs(outputs)
         check_computed_labels(graph)
+        spell_out_transposed_products(graph)
         trained = [name for name, on in self._marks.items() if on]
         statistics = _statistics(graph)
         for name in trained:
