@@ -83,6 +83,7 @@ class Index(TypeIndex):
         for tensor in graph.initializer[initializers:]:
             self._declare_initializer(tensor)
         self._opsets = {o.domain or "": o.version for o in self.proto.opset_import}
+        self._siblings = graph.node
         for node in graph.node[nodes:]:
             self._admit(node)
         self._seen = self._counts()
@@ -99,6 +100,7 @@ class Index(TypeIndex):
     def _reindex(self) -> None:
         """Index the whole model anew, with ONNX's inference over all of it at once."""
         graph = self.proto.graph
+        self._siblings = graph.node
         self._opsets = {o.domain or "": o.version for o in self.proto.opset_import}
         for table in (self._types, self._tensors, self._constants, self._producers, self._given):
             table.clear()

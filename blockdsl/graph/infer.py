@@ -58,6 +58,8 @@ def infer_outputs(
     schema = operator.schema
     if operator.name in _INFERRED_AS and not operator.domain:
         schema = defs.get_schema(_INFERRED_AS[operator.name], operator.version)
+    if operator.name == "Transpose" and not operator.domain:
+        _check_permutation(operator, node, types)
     try:
         found = shape_inference.infer_node_outputs(
             schema,
@@ -82,6 +84,15 @@ def infer_outputs(
             if name in found:
                 _supply_rank(found[name], supplement(node, types))
     return found
+
+
+def _check_permutation(operator: Operator, node: NodeProto, types: Types) -> None:
+    """Check what ONNX's inference does not: that a permutation has all axes of its input."""
+    rank = _rank(types, node.input[0])
+    for attribute in node.attribute:
+        if attribute.name == "perm" and rank is not None and len(attribute.ints) != rank:
+            text = f"perm has {len(attribute.ints)} axes, and the input {rank}"
+            raise unfit(operator, node, types, ValueError(text))
 
 
 class _OfPresentInputs:

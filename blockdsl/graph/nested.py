@@ -88,6 +88,17 @@ def _shape(proto: Type) -> Shape | None:
     return None if tensor is None else tensor.shape
 
 
+def ranks_differ(one: Sequence[Type], other: Sequence[Type]) -> bool:
+    """Whether two branches return tensors of different ranks."""
+    ranks = [tuple(map(_rank, pair)) for pair in zip(one, other, strict=True)]
+    return any(a is not None and b is not None and a != b for a, b in ranks)
+
+
+def _rank(proto: Type) -> int | None:
+    tensor = None if proto is None else TensorType.of(proto)
+    return None if tensor is None or tensor.shape is None else len(tensor.shape)
+
+
 def leaving(
     node: NodeProto, made: Sequence[Sequence[Type]], branch: int | None = None
 ) -> list[Type]:

@@ -25,6 +25,7 @@ from onnx import (
     TypeProto,
     ValueInfoProto,
     helper,
+    numpy_helper,
 )
 
 from blockdsl.errors import GraphError, UnknownNameError, near
@@ -39,6 +40,9 @@ from blockdsl.graph.pool_windows import drop_doubtful_windows
 from blockdsl.graph.schema import Operator
 from blockdsl.graph.tensor import TensorType, array_of
 from blockdsl.graph.walk import WITH_BODIES, attributes_of, bind_attributes, names_in, reads
+
+_ASSUMPTIONS, _AFFECTED = 3, 200
+"""How many undecided branches, one after the other, and tensors after them are looked at."""
 
 
 class TypeIndex:
@@ -64,6 +68,10 @@ class TypeIndex:
         """The name of the graph, if it is the body of a loop or branch."""
         self._inside: dict[str, str] = {}
         """The tensors of bodies, by the name of the body: outside of it they do not exist."""
+        self._siblings: Sequence[NodeProto] = ()
+        """The nodes of the graph, function or body that is looked at."""
+        self._assumptions = 0
+        """How many branches are assumed to be taken, to see what follows."""
 
     def __contains__(self, name: object) -> bool:
         return name in self._types or name in self._producers
@@ -199,10 +207,10 @@ class TypeIndex:
             if actual in self._constants:
                 inner._constants[formal] = self._constants[actual]
         values = {a.name: a for a in attributes_of(node, function)}
-        for child in function.node:
-            bound = NodeProto()
-            bound.CopyFrom(child)
+        inner._siblings = [NodeProto.FromString(n.SerializeToString()) for n in function.node]
+        for bound in inner._siblings:
             bind_attributes(bound, values)
+        for bound in inner._siblings:
             inner._register(bound, inner._infer_typed(bound))
         return [inner._types.get(name) for name in function.output]
 
@@ -220,11 +228,62 @@ class TypeIndex:
             )
         else:
             made = [self._infer_body(*b) for b in entering]
+            if branch is None and node.op_type == "If" and nested.ranks_differ(*made):
+                branch = self._decide(node, made)
             known_types = nested.leaving(node, made, branch) if made else []
         for name, proto in zip(node.output, known_types, strict=False):
             unknown = branch is not None or not has_rank(found.get(name))
             if proto is not None and name and unknown:
                 found[name] = proto
+
+    def _decide(self, node: NodeProto, made: Sequence[Sequence[TypeProto | None]]) -> int | None:
+        """Decide which branch an `If` takes by what reads its outputs: that takes one rank only.
+
+        Args:
+            node: The node.
+            made: The types of what each branch returns, of other ranks.
+
+        Returns:
+            The branch, `None` if both fit, as far as the next nodes tell. Its condition becomes a
+            constant: a run in which it is another one fails.
+        """
+        if self._assumptions == _ASSUMPTIONS:
+            return None
+        position = next((i for i, n in enumerate(self._siblings) if n.output == node.output), None)
+        following = () if position is None else self._siblings[position + 1 :]
+        fitting = [i for i, types in enumerate(made) if self._fits(node, types, following)]
+        if len(fitting) != 1:
+            return None
+        self._constants[node.input[0]] = numpy_helper.from_array(np.array(not fitting[0]))
+        return fitting[0]
+
+    def _fits(
+        self, node: NodeProto, types: Sequence[TypeProto | None], following: Sequence[NodeProto]
+    ) -> bool:
+        """Whether the nodes that read a node's outputs take such types, and those after them."""
+        inner = self._within()
+        inner._assumptions += 1
+        inner._register(node, {n: t for n, t in zip(node.output, types, strict=True) if t})
+        affected = set(node.output)
+        for child in following:
+            if not affected.isdisjoint(reads(child)):
+                affected.update(filter(None, child.output))
+            elif all(name in inner._types for name in child.output if name):
+                continue
+            if len(affected) > _AFFECTED:
+                break
+            try:
+                inner._register(child, inner._infer_typed(child))
+            except GraphError:
+                return False
+        return True
+
+    def _within(self) -> Any:
+        """An index of its own that sees what this one knows, and keeps what it learns to itself."""
+        inner = self._apart()
+        for field in ("_types", "_tensors", "_constants", "_producers"):
+            setattr(inner, field, ChainMap({}, getattr(self, field)))
+        return inner
 
     def _apart(self) -> Any:
         """An index of its own, with the same tables, for nodes that are looked at on the side."""
@@ -236,9 +295,8 @@ class TypeIndex:
         self, body: GraphProto, inputs: Sequence[TypeProto | None]
     ) -> list[TypeProto | None]:
         """The types of a body's outputs."""
-        inner = self._apart()
-        for field in ("_types", "_tensors", "_constants", "_producers"):
-            setattr(inner, field, ChainMap({}, getattr(self, field)))
+        inner = self._within()
+        inner._siblings = body.node
         for given, known_type in zip(body.input, inputs, strict=True):
             inner._declare(given.name, known_type or given.type)
         for tensor in body.initializer:
