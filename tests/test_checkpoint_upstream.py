@@ -73,7 +73,9 @@ SLOTS = {"bool": "PrependBoolSlot", "int32": "PrependInt32Slot", "int64": "Prepe
 def test_schema_is_the_one_that_the_wheel_ships(table: str) -> None:
     code, recorder = generated(table), Recorder()
     getattr(code, f"{table}Start")(recorder)
-    fields = SCHEMA[table]
+    # The slot after those of the wheel is ours: the wheel's readers pass over it.
+    fields = {name: kind for name, kind in SCHEMA[table].items() if name != "artifacts"}
+    assert list(fields) == list(SCHEMA[table])[: len(fields)]
     for field in fields:
         getattr(code, f"{table}Add{field.title().replace('_', '')}")(recorder, 1)
     (_, (count,)), *adds = recorder.calls

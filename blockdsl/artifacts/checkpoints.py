@@ -43,10 +43,19 @@ def write_checkpoint(
     *,
     nominal: bool = False,
     weights: Mapping[str, np.ndarray] = {},
+    artifacts: str = "",
 ) -> None:
-    """Write parameters to a checkpoint; `weights` has the values that are not in the tensors."""
+    """Write parameters to a checkpoint.
+
+    Args:
+        parameters: The trained and the frozen parameters.
+        path: The file.
+        nominal: Whether to leave the values out.
+        weights: The values that are not in the tensors.
+        artifacts: The identity of the artifacts that the checkpoint belongs to.
+    """
     trained, frozen = (_arrays(tensors, weights) for tensors in parameters)
-    codec.save(codec.Checkpoint(trained, frozen, nominal=nominal), path)
+    codec.save(codec.Checkpoint(trained, frozen, nominal=nominal, artifacts=artifacts), path)
 
 
 def load_checkpoint_to_model(path_to_checkpoint: StrPath, model: onnx.ModelProto) -> None:

@@ -21,6 +21,7 @@ from blockdsl.artifacts.checks import (
     check_runnable,
     check_training_names,
 )
+from blockdsl.artifacts.fingerprint import new_identity
 from blockdsl.artifacts.inspection import Subject, concerns, export_findings
 from blockdsl.artifacts.kinds import LossType, OptimType
 from blockdsl.artifacts.loading import load_forward
@@ -30,6 +31,7 @@ from blockdsl.artifacts.summary import announce, describe, surprises
 from blockdsl.artifacts.weight_sharing import separate_weights, tie_weights
 from blockdsl.backend import writing
 from blockdsl.backend.files import StrPath, read_model
+from blockdsl.backend.identity import set_identity
 from blockdsl.backend.limits import runtime_limits
 from blockdsl.backend.ort_format import convert_to_ort
 from blockdsl.blocks import Block, PassThrough
@@ -159,17 +161,25 @@ def generate_artifacts(
     models = {"training_model": training_model, "eval_model": eval_model}
     if optimizer_block is not None:
         models["optimizer_model"] = _optimizer_model(optimizer_block, proto, parameters)
+    identity = new_identity(
+        models.values(), parameters, weights, target / f"{prefix}training_model.onnx"
+    )
     with staged(target) as folder:
         for name, made in models.items():
             file = folder / f"{prefix}{name}.onnx"
             _follow_runtime(made)
+            set_identity(made, identity)
             writing.write(made, file, weights)
             if ort_format:
                 convert_to_ort(file, custom_op_library)
-        write_checkpoint(parameters, folder / f"{prefix}checkpoint", weights=weights)
-        if nominal_checkpoint:
-            file = folder / f"{prefix}nominal_checkpoint"
-            write_checkpoint(parameters, file, nominal=True, weights=weights)
+        for kind in ("", "nominal_") if nominal_checkpoint else ("",):
+            write_checkpoint(
+                parameters,
+                folder / f"{prefix}{kind}checkpoint",
+                nominal=bool(kind),
+                weights=weights,
+                artifacts=identity,
+            )
 
 
 class _Training(TrainingBlock):

@@ -47,6 +47,9 @@ class State(Protocol):
     def engine(self) -> str:
         """The engine's name: `"session"` or `"training"`."""
 
+    artifacts: str
+    """The identity of the artifacts that the state belongs to, "" if that is not known."""
+
     @property
     def nominal(self) -> bool:
         """Whether the parameters have names, but no values yet."""
@@ -67,6 +70,9 @@ class State(Protocol):
 
 class Trainable(Protocol):
     """A training model and its evaluation model over one state."""
+
+    artifacts: str
+    """The identity of the training model's artifacts, "" if that is not known."""
 
     @property
     def state(self) -> State:

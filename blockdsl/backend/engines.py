@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from typing import Any
 
 from blockdsl.backend.engine import State, Stepper, Trainable
 from blockdsl.backend.files import StrPath
+from blockdsl.backend.identity import same_content
 from blockdsl.backend.select import VARIABLE, select_engine
-from blockdsl.errors import ArtifactError, UnsupportedTypeError
+from blockdsl.errors import ArtifactError, BlockWarning, UnsupportedTypeError
 from blockdsl.graph.layout import RESET
 
 
@@ -42,6 +44,16 @@ def open_module(
     )
     if RESET in module.input_names(training=False):
         raise ArtifactError(f"The eval model '{eval_model}' is a training model.")
+    if not same_content(state.artifacts, module.artifacts):
+        warnings.warn(
+            f"The checkpoint belongs to other artifacts than '{train_model}': to those of another "
+            f"model, or of other settings. Its parameters have the names and types of this one and "
+            f"are taken as they are. If others are meant, load the checkpoint that lies beside the "
+            f"training model. What is saved from now on belongs to this model.",
+            BlockWarning,
+            stacklevel=3,
+        )
+    state.artifacts = module.artifacts or state.artifacts
     return module
 
 

@@ -14,6 +14,7 @@ from blockdsl.backend.engine import Array
 from blockdsl.backend.files import StrPath, is_ort_format, read_model
 from blockdsl.backend.foreign import replace_foreign_operators
 from blockdsl.backend.forward import forward_model, is_training_model
+from blockdsl.backend.identity import KEY
 from blockdsl.backend.walk import ancestors, called_functions
 from blockdsl.errors import (
     EngineError,
@@ -98,7 +99,7 @@ def inference_model(
     result.ir_version = max(model.ir_version, 4)  # since 4, initializers need not be inputs
     result.producer_name = "blockdsl"
     result.model_version = model.model_version
-    result.metadata_props.extend(model.metadata_props)
+    result.metadata_props.extend(entry for entry in model.metadata_props if entry.key != KEY)
     result.functions.extend(called_functions(model, nodes))
     domains = {node.domain for node in all_nodes(nodes)} | {"", "ai.onnx"}
     for function in result.functions:

@@ -96,16 +96,16 @@ class _Tensor:
 
 def _described(proto: TensorProto) -> TensorProto:
     """An initializer without its value."""
-    described: TensorProto = _without(proto, "raw_data", "data_location", "external_data")
+    described: TensorProto = without(proto, "raw_data", "data_location", "external_data")
     return described
 
 
 def _chunks(model: ModelProto, tensors: list[_Tensor]) -> Iterator[Any]:
     """The bytes of the model's message, in pieces of at most one tensor."""
-    graph = _without(model.graph, "initializer").SerializeToString()
+    graph = without(model.graph, "initializer").SerializeToString()
     heads = [_field(GraphProto, "initializer", tensor.size) for tensor in tensors]
     total = len(graph) + sum(map(len, heads)) + sum(tensor.size for tensor in tensors)
-    yield _without(model, "graph").SerializeToString()
+    yield without(model, "graph").SerializeToString()
     yield _field(ModelProto, "graph", total)
     yield graph
     for head, tensor in zip(heads, tensors, strict=True):
@@ -113,8 +113,8 @@ def _chunks(model: ModelProto, tensors: list[_Tensor]) -> Iterator[Any]:
         yield from tensor.chunks()
 
 
-def _without(message: Any, *left_out: str) -> Any:
-    """A copy of a message that lacks some fields."""
+def without(message: Any, *left_out: str) -> Any:
+    """Return a copy of a message that lacks some fields."""
     copy = type(message)()
     for field, value in message.ListFields():
         if field.name in left_out:

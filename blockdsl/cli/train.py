@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 from zipfile import BadZipFile
@@ -12,9 +13,10 @@ import typer
 from blockdsl.cli.app import app, console
 from blockdsl.cli.log import Log
 from blockdsl.data import Batches
-from blockdsl.errors import ArtifactError, DataError
+from blockdsl.errors import ArtifactError, BlockWarning, DataError
 from blockdsl.progress import in_words
 from blockdsl.trainer import CHECKPOINTS, Trainer, latest_checkpoint
+from blockdsl.trainer.checkpoints import newest_checkpoint
 
 Artifacts = Annotated[Path, typer.Argument(help="The directory that `blockdsl generate` wrote.")]
 Data = Annotated[
@@ -173,6 +175,15 @@ def _trained(
 ) -> Trainer:
     """The trainer of the last checkpoint, or of the artifacts' own if training wrote none."""
     start = checkpoint or latest_checkpoint(artifacts, prefix)
+    if start is None and (set_aside := newest_checkpoint(artifacts, prefix)):
+        warnings.warn(
+            f"The checkpoints in {artifacts / CHECKPOINTS}, {set_aside.name} the last of them, "
+            f"were written before the artifacts in {artifacts} were generated again, and are set "
+            f"aside: the artifacts' own checkpoint is used, which training has not written. For "
+            f"the other one write --checkpoint {set_aside}.",
+            BlockWarning,
+            stacklevel=2,
+        )
     return Trainer(artifacts, prefix=prefix, checkpoint=start, device=device, engine=engine)
 
 

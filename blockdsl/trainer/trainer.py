@@ -22,9 +22,11 @@ from blockdsl.evaluation import Metric, evaluate
 from blockdsl.trainer.checkpoints import (
     CHECKPOINTS,
     SEED,
+    check_resumable,
     checkpoint_name,
     kept,
     latest_checkpoint,
+    nothing_to_resume,
     remove_leftovers,
 )
 from blockdsl.trainer.fit import Fit, History, Settings
@@ -125,7 +127,8 @@ class Trainer:
         Args:
             artifacts: The directory of artifacts.
             checkpoint: The checkpoint; by default the one that was written last to the directory's
-                `checkpoints`.
+                `checkpoints`, of those that belong to the artifacts. One that is named may belong
+                to the same artifacts before they were generated again, but not to others.
             prefix: As for `Trainer`.
             device: As for `Trainer`.
             engine: As for `Trainer`.
@@ -138,14 +141,14 @@ class Trainer:
             BlockWarning: The training model draws at random in a way that cannot be resumed.
 
         Raises:
-            CheckpointNotFoundError: There is none.
+            CheckpointNotFoundError: There is none of these artifacts.
+            CheckpointError: The checkpoint belongs to other artifacts.
         """
         found = checkpoint or latest_checkpoint(artifacts, prefix)
         if found is None:
-            raise CheckpointNotFoundError(
-                f"There is no checkpoint in {os.fspath(Path(artifacts) / CHECKPOINTS)!r}: train "
-                f"with checkpoint_every, or name the checkpoint to resume from."
-            )
+            raise CheckpointNotFoundError(nothing_to_resume(artifacts, prefix))
+        if checkpoint is not None:
+            check_resumable(artifacts, prefix, checkpoint)
         trainer = cls(
             artifacts, prefix=prefix, checkpoint=found, device=device, engine=engine, seed=seed
         )

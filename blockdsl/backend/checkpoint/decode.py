@@ -54,6 +54,7 @@ def decode(buffer: Bytes, read_external: ReadExternal) -> Checkpoint:
         trainable=tensors(module.get("requires_grad_params", ()), nominal),
         frozen=tensors(module.get("frozen_params", ()), nominal),
         nominal=nominal,
+        artifacts=root.get("artifacts", ""),
     )
     for table in root.get("optimizer_groups", ()):
         group = OptimizerGroup(

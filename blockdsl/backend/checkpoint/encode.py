@@ -76,6 +76,8 @@ def encode(checkpoint: Checkpoint, external_from: int | None = None) -> Encoded:
         "optimizer_groups": [_group(*item, tensors) for item in checkpoint.groups.items()],
         "property_bag": _property_bag(checkpoint.properties),
     }
+    if checkpoint.artifacts:
+        root["artifacts"] = checkpoint.artifacts
     # One flag for the whole file: 1.19.2 opens the external file only where it is set.
     module["has_external_data"] = bool(tensors.external)
     try:

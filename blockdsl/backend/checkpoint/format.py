@@ -1,7 +1,8 @@
 """What a checkpoint of ONNX Runtime's on-device training holds, and the schema it is stored in.
 
 The format is flatbuffers with the file identifier `ODTC`, version 2, and `SCHEMA` is the whole of
-it. What onnxruntime-training 1.19.2 does with it (measured):
+it; the field `artifacts` is ours, and other readers pass over it. What onnxruntime-training 1.19.2
+does with the format (measured):
 
 - It writes parameters in the order it is given them when artifacts are generated, and sorted by
   name when a running state is saved; properties sorted by name.
@@ -32,6 +33,7 @@ SCHEMA = {
         "module_state": "ModuleState",
         "optimizer_groups": "[OptimizerGroup]",
         "property_bag": "PropertyBag",
+        "artifacts": "string",  # ours: 1.19.2 reads over it
     },
     "ModuleState": {
         "requires_grad_params": "[Tensor]",
@@ -122,6 +124,7 @@ class Checkpoint:
             shapes are stored then; on loading, they are zeros of rank 0.
         groups: The optimizer groups by name.
         properties: What the user wants kept: 64-bit integers, 32-bit floats, text.
+        artifacts: The identity of the artifacts that it belongs to, "" if that is not known.
     """
 
     trainable: dict[str, Array]
@@ -129,3 +132,4 @@ class Checkpoint:
     nominal: bool = False
     groups: dict[str, OptimizerGroup] = field(default_factory=dict)
     properties: dict[str, int | float | str] = field(default_factory=dict)
+    artifacts: str = ""

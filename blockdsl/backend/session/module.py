@@ -16,6 +16,7 @@ from blockdsl.backend.export import export_for_inference
 from blockdsl.backend.feeds import check_feeds
 from blockdsl.backend.files import StrPath
 from blockdsl.backend.flat import flat_dtype, flatten, unflatten
+from blockdsl.backend.identity import identity_of
 from blockdsl.backend.in_place import InPlaceCheck
 from blockdsl.backend.providers import Device, require_provider
 from blockdsl.backend.session.binding import BoundSession
@@ -56,7 +57,9 @@ class SessionModule:
         self.options = options
         self._folder = Path(train_model).parent
         self._train_model = train_model
-        self._graph = overwrite_form(load_training_model(train_model), state.parameter_names())
+        model = load_training_model(train_model)
+        self.artifacts = identity_of(model)
+        self._graph = overwrite_form(model, state.parameter_names())
         self._check_trained(train_model)
         state.settle(self.device, self._graph.types())
         self._values = {name: state.value(name) for name in self._graph.parameters}

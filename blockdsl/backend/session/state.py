@@ -102,6 +102,7 @@ class SessionState:
         gradients: The gradients, once a module exists.
         optimizers: The state of every optimizer group.
         properties: What the user wants kept.
+        artifacts: The identity of the artifacts that it belongs to.
     """
 
     engine = "session"
@@ -109,6 +110,7 @@ class SessionState:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.nominal = checkpoint.nominal
         self.properties: dict[str, Property] = checkpoint.properties
+        self.artifacts = checkpoint.artifacts
         self.device = CPU
         self.gradients: dict[str, Buffer] = {}
         self.optimizers = {n: OptimizerState.of(g) for n, g in checkpoint.groups.items()}
@@ -186,6 +188,7 @@ class SessionState:
                 nominal=self.nominal,
                 groups=groups if include_optimizer_state else {},
                 properties=self.properties,
+                artifacts=self.artifacts,
             ),
             path,
         )

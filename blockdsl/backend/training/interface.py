@@ -9,6 +9,7 @@ import onnx
 
 from blockdsl.backend.feeds import InputSpec, input_specs
 from blockdsl.backend.files import is_ort_format, read_model
+from blockdsl.backend.identity import KEY, identity_of
 from blockdsl.backend.sessions import create_session
 from blockdsl.backend.training.native import reporting
 from blockdsl.backend.training.state import TrainingState
@@ -19,10 +20,11 @@ from blockdsl.graph.tensor import TensorType, elem_type_of
 
 @dataclass(frozen=True)
 class Interface:
-    """The declared inputs of a model, in order."""
+    """The declared inputs of a model, in order, and the identity of its artifacts."""
 
     file: str = ""
     inputs: list[InputSpec] = field(default_factory=list)
+    artifacts: str = ""
 
 
 def read_interface(path: str, what: str, options: Any) -> Interface:
@@ -32,8 +34,10 @@ def read_interface(path: str, what: str, options: Any) -> Interface:
         with reporting(f"Loading the {what} '{path}'"):
             session = create_session(path, options)
         inputs = [InputSpec(i.name, _type(i.type, i.shape)) for i in session.get_inputs()]
-        return Interface(name, inputs)
-    return Interface(name, input_specs(read_model(path, what, weights=False)))
+        metadata = session.get_modelmeta().custom_metadata_map
+        return Interface(name, inputs, metadata.get(KEY, ""))
+    model = read_model(path, what, weights=False)
+    return Interface(name, input_specs(model), identity_of(model))
 
 
 def check_fit(model: Interface, state: TrainingState, *, training: bool) -> None:

@@ -37,6 +37,7 @@ class TrainingModule:
         self.options = quiet_options() if options is None else options
         require_provider(self.device)
         training = read_interface(train_model, "training model", self.options)
+        self.artifacts = training.artifacts
         check_fit(training, state, training=True)
         evaluation = None
         if eval_model is not None:

@@ -81,6 +81,7 @@ class TrainingState:
     Attributes:
         native: The C state.
         properties: What the user wants kept.
+        artifacts: The identity of the artifacts that it belongs to.
         modules: The modules that train it. Each of C's modules has gradients of its own, of which
             the state has those of the newest: all are kept the same.
         groups: The optimizer groups of the checkpoint. Once an optimizer is opened, its moments
@@ -95,6 +96,7 @@ class TrainingState:
         with reporting(f"Loading the checkpoint '{os.fspath(path)}'"):
             self.native: Any = native().load_checkpoint(os.fspath(path))
         self.properties: dict[str, Property] = loaded.properties
+        self.artifacts = loaded.artifacts
         self.groups: dict[str, OptimizerGroup] = loaded.groups
         for group in self.groups.values():
             for slots in group.slots.values():
@@ -136,7 +138,9 @@ class TrainingState:
         else:
             trainable, frozen = self._without_values.trainable, self._without_values.frozen
         groups = self._current_groups(Path(path)) if include_optimizer_state else {}
-        codec.save(Checkpoint(trainable, frozen, self.nominal, groups, self.properties), path)
+        checkpoint = Checkpoint(trainable, frozen, self.nominal, groups, self.properties)
+        checkpoint.artifacts = self.artifacts
+        codec.save(checkpoint, path)
 
     def adopt(self, optimizer: Any) -> None:
         """Note the C optimizer that holds the moments of this state; `None` if there are none."""
