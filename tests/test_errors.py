@@ -85,14 +85,14 @@ MODELS = {
     "a damaged weight": (
         linear(initializer=lambda f: setattr(f[0], "raw_data", b"123")),
         GraphError,
-        "The forward model is not valid ONNX: .*w.*3 bytes",
+        r"The tensor 'w' is damaged: its values do not fill the shape \(4, 2\)\. Write it anew",
     ),
     "a damaged shape": (
         linear(
             initializer=lambda f: f.add(name="to", data_type=7, dims=[2], raw_data=b"123"),
         ),
         GraphError,
-        r"The constant 'to' is damaged: its values do not fill the shape \(2,\)\. Write it anew",
+        r"The tensor 'to' is damaged: its values do not fill the shape \(2,\)\. Write it anew",
     ),
     "written twice": (
         linear(node=append(op_type="Neg", inputs=["x"], outputs=["Add"])),

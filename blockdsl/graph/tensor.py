@@ -107,7 +107,7 @@ def array_of(tensor: TensorProto) -> np.ndarray:
         return numpy_helper.to_array(tensor)
     except ValueError as error:
         raise GraphError(
-            f"The constant {tensor.name!r} is damaged: its values do not fill the shape "
+            f"The tensor {tensor.name!r} is damaged: its values do not fill the shape "
             f"{tuple(tensor.dims)}. Write it anew: onnx.numpy_helper.from_array."
         ) from error
 
