@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeGuard
 import numpy as np
 
 from blockdsl.api import Module
-from blockdsl.backend.values import as_array
+from blockdsl.backend.values import as_array, is_ort_value
 from blockdsl.data import Array, Batch, in_order
 from blockdsl.errors import DataError, UnknownNameError, near
 
@@ -76,7 +76,7 @@ def evaluate(
             fed = in_order(batch, names)
             found = outputs_of(module, fed)
             outputs = _Outputs(zip(output_names, found, strict=True))
-            inputs = _Inputs(zip(names, map(as_array, fed), strict=True))
+            inputs = _Inputs(zip(names, map(_array, fed), strict=True))
             losses.append(float(np.mean(found[0])))
             rows.append(_rows(inputs.values()))
             for metric in accumulating.values():
@@ -103,6 +103,11 @@ def outputs_of(module: Module, inputs: tuple[Array, ...]) -> list[Array]:
     """Return what a module gives for a batch, always as a list of arrays."""
     outputs = module(*inputs)
     return [as_array(o) for o in (outputs if isinstance(outputs, tuple) else (outputs,))]
+
+
+def _array(fed: Any) -> Array:
+    """Return an input of a module as an array: it may be an OrtValue, a list or a tensor, too."""
+    return as_array(fed) if is_ort_value(fed) else np.asarray(fed)
 
 
 def _accumulates(metric: object) -> TypeGuard[AccumulatingMetric]:

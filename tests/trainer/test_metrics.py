@@ -5,6 +5,7 @@ They used to be means of the batches' metrics: wrong for whatever is no mean ove
 
 import numpy as np
 import pytest
+from onnxruntime import OrtValue
 
 import blockdsl
 from blockdsl.artifacts import LossType, OptimType, generate_artifacts
@@ -77,6 +78,15 @@ def test_metrics_do_not_depend_on_the_batches(folder, name, size, engine):
         assert found["function"] == pytest.approx(expected, rel=1e-5)
         assert found["object"] == found["function"]
         assert found["loss"] == pytest.approx(((y - target) ** 2).mean(), rel=1e-5)
+
+
+@pytest.mark.parametrize("form", [np.asarray, np.ndarray.tolist, OrtValue.ortvalue_from_numpy])
+def test_inputs_may_be_what_modules_take(folder, form, engine):
+    x, target = small.data(rows=8)
+    metrics = {"mean": lambda outputs, inputs: inputs["x"].mean()}
+    trainer = Trainer(folder, engine=engine)
+    found = trainer.evaluate([(form(x), form(target))], metrics)
+    assert found["mean"] == pytest.approx(x.mean(), rel=1e-5)
 
 
 def test_metrics_while_training(folder, engine):
