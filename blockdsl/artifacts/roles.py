@@ -123,11 +123,17 @@ def roles(model: ModelProto | Graph, weights: Mapping[str, np.ndarray] = {}) -> 
 
 
 def _respect_exporter(role: Role, is_parameter: bool | None) -> Role:
-    """Follow the exporter in what is a parameter, and what a buffer, of the module."""
+    """Follow the exporter in what is a parameter, and what a buffer, of the module.
+
+    The Fourier basis of a learned front end is a buffer by one exporter, and a weight like any
+    other by the next: it is trained after either.
+    """
     is_guess = role.trained or role.kind in _GUESSED
+    is_front_end = role.kind == WEIGHT and role.resembles and "Conv" in role.operators
     if (
         is_parameter in (None, role.trained)
         or not is_guess
+        or is_front_end
         or "BatchNormalization" in role.operators
     ):
         return role

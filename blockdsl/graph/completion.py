@@ -15,7 +15,7 @@ from onnx import NodeProto, TensorProto, TensorShapeProto, TypeProto
 from blockdsl.graph.declarations import believed
 from blockdsl.graph.fold import Known, as_tensor, fold, known, reshaped
 from blockdsl.graph.pool_windows import doubtful_axes
-from blockdsl.graph.tensor import FLOATS, TensorType, array_of
+from blockdsl.graph.tensor import FLOATS, TensorType, array_of, known_dim
 
 Types = MutableMapping[str, TypeProto]
 
@@ -137,5 +137,5 @@ def _is_open(proto: TypeProto) -> bool:
 def _is_open_dim(dim: TensorShapeProto.Dimension) -> bool:
     """Whether a dimension is unknown: without a name, or with one of ONNX's making."""
     return not dim.HasField("dim_value") and (
-        not dim.dim_param or dim.dim_param.startswith("unk__")
+        known_dim(dim.dim_param) is None or dim.dim_param.startswith("unk__")
     )

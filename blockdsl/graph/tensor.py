@@ -91,10 +91,18 @@ class TensorType:
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
-    which = dim.WhichOneof("value")
-    if which == "dim_value":
-        return int(dim.dim_value)
-    return dim.dim_param or None if which == "dim_param" else None
+    return known_dim(getattr(dim, dim.WhichOneof("value") or "dim_param"))
+
+
+def known_dim(size: int | str | None) -> Dim:
+    """Return a dimension, None if it is unknown.
+
+    Converters write -1, or names without a letter or digit, for any size: "?" in two places need
+    not be the same.
+    """
+    if isinstance(size, str):
+        return size if any(map(str.isalnum, size)) else None
+    return None if size is None or size < 0 else int(size)
 
 
 def array_of(tensor: TensorProto) -> np.ndarray:

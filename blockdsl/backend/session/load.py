@@ -26,7 +26,7 @@ from blockdsl.backend.sessions import (
 from blockdsl.backend.weights import external_weights, read_inner
 from blockdsl.errors import EngineError
 from blockdsl.graph.class_labels import Classes, fed_labels
-from blockdsl.graph.tensor import FLOATS, TensorType, np_dtype
+from blockdsl.graph.tensor import FLOATS, TensorType, known_dim, np_dtype
 from blockdsl.graph.walk import all_nodes
 
 INLINE_BYTES = 1024  # shapes and axes must stand in the model; weights are better left outside
@@ -164,7 +164,7 @@ def spec_of(
     elem_type = elem_type_named(value.type)
     if elem_type is None:
         return None
-    shape = None if value.shape is None else tuple(dim or None for dim in value.shape)
+    shape = None if value.shape is None else tuple(known_dim(dim or None) for dim in value.shape)
     known = () if labels is None else labels.get(value.name, ())
     return InputSpec(value.name, TensorType(elem_type, shape), known)
 

@@ -15,7 +15,7 @@ from blockdsl.backend.training.native import reporting
 from blockdsl.backend.training.state import TrainingState
 from blockdsl.errors import ArtifactError, near
 from blockdsl.graph.layout import BUFFER, RESET
-from blockdsl.graph.tensor import TensorType, elem_type_of
+from blockdsl.graph.tensor import TensorType, elem_type_of, known_dim
 
 
 @dataclass(frozen=True)
@@ -91,4 +91,4 @@ def check_fit(model: Interface, state: TrainingState, *, training: bool) -> None
 def _type(text: str, shape: list[Any]) -> TensorType:
     """A type as an InferenceSession tells it: 'tensor(float)'."""
     name = text.removeprefix("tensor(").removesuffix(")").upper()
-    return TensorType(onnx.TensorProto.DataType.Value(name), tuple(shape))
+    return TensorType(onnx.TensorProto.DataType.Value(name), tuple(map(known_dim, shape)))
