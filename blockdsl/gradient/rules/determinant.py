@@ -30,7 +30,7 @@ def det(g: Value, y: Value, x: Value) -> Value:
         known = np.array([[k for k in range(size) if k != i] for i in range(size)])
         return g * _cofactors(x, known, (-1.0) ** np.add.outer(range(size), range(size)))
     numbers = numbers_to(size, x.graph)
-    rest, sign = numbers[:-1], 1 - 2 * (numbers - numbers / 2 * 2)
+    rest, sign = numbers[:-1], 1 - 2 * (numbers - numbers // 2 * 2)
     others = rest + (rest >= numbers.unsqueeze(1)).cast(TensorProto.INT64)
     signs = (sign.unsqueeze(1) * sign).cast(x.elem_type)
     some = partial(_cofactors, x, others, signs)
