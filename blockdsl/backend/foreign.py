@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from onnx import ModelProto, NodeProto
 
+from blockdsl.functional.model_functions import functions_for
 from blockdsl.graph.schema import MICROSOFT
 
 _OURS = frozenset({"InPlaceAccumulatorV2"})
@@ -27,7 +28,6 @@ def replace_foreign_operators(model: ModelProto) -> None:
     if all(map(_is_ours, model.graph.node)):
         return
     # Imported here because blockdsl's own models do without.
-    from blockdsl.functional.model_functions import functions_for
     from blockdsl.passes.replace_training_operators import replace_training_operators
 
     model.functions.extend(functions_for(model))
